@@ -1,4 +1,4 @@
-mod lately;
+mod ttl_cache;
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,76 +11,81 @@ use tokio::{
 
 use crate::{
     Error, Result,
-    api_call::call,
-    review::{Answer, Claim, Question},
+    api_call::call_with_timeout,
+    review::{AccessQuery, PodCreateCheck, ReviewResponse},
 };
-use lately::Lately;
+use ttl_cache::TtlCache;
 
-/// Questions asked at a time; further ones wait, so that a flood of jobs is none of questions.
-const AT_A_TIME: usize = 32;
-/// The API server waits 10 s for our answer, and must get it to be able to say why it refuses.
-const PATIENCE: Duration = Duration::from_secs(5);
-const WHAT: &str = "SubjectAccessReview";
+/// Maximum number of concurrent queries. Further queries wait, so that many new jobs do not
+/// overload the API server.
+const MAX_CONCURRENT_QUERIES: usize = 32;
+/// Time limit of a query. The API server waits 10 s for the response of the webhook, and needs it
+/// to report the reason of a denial.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+const RESOURCE_KIND: &str = "SubjectAccessReview";
 
-/// Asks the API server whether the authors of templates may create pods.
+/// Asks the API server whether the authors of templates may create pods. See docs/decisions/0010.
 #[derive(Clone)]
 pub struct Access {
     client: Client,
-    asking: Arc<Semaphore>,
-    granted: Arc<Lately<Question>>,
+    query_permits: Arc<Semaphore>,
+    allowed: Arc<TtlCache<AccessQuery>>,
 }
 
 impl Access {
-    /// By this client, which needs the right to create `SubjectAccessReview`s. That somebody may is believed for `granted_for`; that
-    /// somebody may not is asked again each time.
-    pub fn new(client: Client, granted_for: Duration) -> Self {
+    /// An authorizer that uses this client, which needs the right to create `SubjectAccessReview`s.
+    ///
+    /// Positive results are cached for `cache_ttl`; negative results are never cached.
+    pub fn new(client: Client, cache_ttl: Duration) -> Self {
         Self {
             client,
-            asking: Arc::new(Semaphore::new(AT_A_TIME)),
-            granted: Arc::new(Lately::new(granted_for)),
+            query_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)),
+            allowed: Arc::new(TtlCache::new(cache_ttl)),
         }
     }
 
-    /// The answer to a claim. Refuses when nobody can say.
+    /// Builds the response of a check. Denies the request if the API server does not respond.
     ///
     /// # Errors
-    /// When it cannot be encoded.
-    pub async fn decide(&self, claim: Claim) -> Result<Answer> {
-        if self.granted.holds(claim.question()) {
-            return claim.granted();
+    /// When the response cannot be encoded.
+    pub async fn authorize_request(&self, check: PodCreateCheck) -> Result<ReviewResponse> {
+        if self.allowed.contains_valid(check.access_query()) {
+            return check.allow_response();
         }
-        let allowed = timeout(PATIENCE, self.ask(claim.question()));
-        let allowed = allowed.await.unwrap_or_else(|_| {
+        let is_allowed = timeout(QUERY_TIMEOUT, self.query_api_server(check.access_query()));
+        let is_allowed = is_allowed.await.unwrap_or_else(|_| {
             Err(Error::Timeout {
                 action: "create",
-                object: WHAT.to_owned(),
+                object: RESOURCE_KIND.to_owned(),
             })
         });
-        match allowed {
-            Ok(true) => claim.granted(),
-            Ok(false) => claim.refused(),
+        match is_allowed {
+            Ok(true) => check.allow_response(),
+            Ok(false) => check.deny_response(),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Failed to ask for a user's rights, so the request is refused"
+                    "Cannot check whether a user may create pods, denying the request"
                 );
-                claim.undecided()
+                check.error_response()
             }
         }
     }
 
-    async fn ask(&self, question: &Question) -> Result<bool> {
-        // Never closed, so that it cannot fail.
-        let _permit = self.asking.acquire().await;
+    async fn query_api_server(&self, query: &AccessQuery) -> Result<bool> {
+        // The semaphore is never closed, so this cannot fail.
+        let _permit = self.query_permits.acquire().await;
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let (params, review) = (PostParams::default(), question.review());
-        let asked = Instant::now();
-        let answer = call("create", WHAT, api.create(&params, &review)).await?;
-        let status = answer.status.unwrap_or_default();
-        let allowed = status.allowed && !status.denied.unwrap_or_default();
-        if allowed {
-            self.granted.note(question, question.size(), asked);
+        let (params, review) = (PostParams::default(), query.to_access_review());
+        let queried_at = Instant::now();
+        let call = api.create(&params, &review);
+        let response = call_with_timeout("create", RESOURCE_KIND, call).await?;
+        let status = response.status.unwrap_or_default();
+        let is_allowed = status.allowed && !status.denied.unwrap_or_default();
+        if is_allowed {
+            self.allowed
+                .insert_at(query, query.size_bytes(), queried_at);
         }
-        Ok(allowed)
+        Ok(is_allowed)
     }
 }

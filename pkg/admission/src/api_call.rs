@@ -4,19 +4,20 @@ use tokio::time::timeout;
 
 use crate::{Error, Result};
 
-/// Who we are in the managed fields of what we write.
+/// Field manager of the webhooks' writes.
 pub(crate) const FIELD_MANAGER: &str = "di-webhook";
-/// Longer than the API server takes for anything that we ask of it.
+/// Time limit of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs one call to the API server with a deadline, because the client's own retries may take minutes.
-pub(crate) async fn call<T>(
+/// Runs one call to the API server with a timeout, because the retries of the client can take
+/// minutes.
+pub(crate) async fn call_with_timeout<T>(
     action: &'static str,
     object: impl Into<String>,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T> {
     match timeout(CALL_TIMEOUT, call).await {
-        Ok(done) => done.map_err(|source| Error::Api {
+        Ok(result) => result.map_err(|source| Error::Api {
             action,
             object: object.into(),
             source: Box::new(source),

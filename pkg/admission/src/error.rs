@@ -2,85 +2,85 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use crate::Renewal;
 
-/// What can go wrong around the webhooks.
+/// An error of the webhooks or of their certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The body of a request is not an `AdmissionReview` that can be answered.
+    /// The body of a request is not a supported `AdmissionReview`.
     #[error("malformed AdmissionReview: {0}")]
     Malformed(String),
 
-    /// An answer could not be written as JSON.
-    #[error("failed to encode the answer to an AdmissionReview")]
+    /// A response cannot be encoded as JSON.
+    #[error("cannot encode the response to an AdmissionReview")]
     Encode(#[source] serde_json::Error),
 
-    /// A certificate could not be made.
-    #[error("failed to make a certificate")]
+    /// A certificate cannot be issued.
+    #[error("cannot issue the webhook certificate")]
     Issue(#[source] rcgen::Error),
 
-    /// What another program was to give cannot be served.
-    #[error("the certificate cannot be served: {0}")]
+    /// A certificate that another program provides cannot be served.
+    #[error("cannot serve the webhook certificate: {0}")]
     Unusable(Renewal),
 
-    /// A file of the certificate cannot be read.
-    #[error("failed to read {path}")]
+    /// A certificate file cannot be read.
+    #[error("cannot read certificate file {path}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
 
-    /// The server could not be set up.
-    #[error("failed to configure TLS")]
+    /// The TLS configuration is invalid.
+    #[error("cannot configure TLS for the webhook server")]
     Tls(#[source] rustls::Error),
 
     /// A call to the API server failed.
-    #[error("failed to {action} {object}")]
+    #[error("cannot {action} {object}")]
     Api {
-        /// The verb.
+        /// Verb of the call.
         action: &'static str,
         /// Kind and name of the object.
         object: String,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         source: Box<kube::Error>,
     },
 
-    /// A call to the API server took too long.
-    #[error("took too long to {action} {object}")]
+    /// A call to the API server timed out.
+    #[error("timed out waiting for the API server to {action} {object}")]
     Timeout {
-        /// The verb.
+        /// Verb of the call.
         action: &'static str,
         /// Kind and name of the object.
         object: String,
     },
 
-    /// Other replicas kept changing the Secret.
-    #[error("the Secret changed at every attempt to write it")]
+    /// Other replicas changed the Secret during each attempt.
+    #[error("cannot write the certificate Secret: conflict at every attempt (retrying)")]
     Contended,
 
-    /// A webhook configuration is not there, so that the API server calls no webhook of it.
-    #[error("{0} does not exist, so its webhooks are not called")]
+    /// A webhook configuration does not exist, so the API server does not call its webhooks.
+    #[error("{0} does not exist, so the API server does not call its webhooks: create it")]
     ConfigurationMissing(String),
 
-    /// The address cannot be listened on.
-    #[error("failed to listen on {addr}")]
+    /// The address cannot be bound.
+    #[error("cannot listen on webhook address {addr}")]
     Listen {
-        /// The address.
+        /// Address of the webhook server.
         addr: SocketAddr,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
 
-    /// The server ended without being told to.
-    #[error("the webhook server stopped by itself")]
+    /// The server stopped without a shutdown request.
+    #[error("the webhook server stopped unexpectedly")]
     Stopped,
 }
 
 impl Error {
-    /// Whether somebody else wrote the object first.
+    /// Whether another replica wrote the object first.
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Contended => true,
@@ -92,5 +92,5 @@ impl Error {
     }
 }
 
-/// Of this crate.
+/// A result with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Makes the webhook configurations trust our certificate.
+//! Injects the CA bundle into the webhook configurations.
 
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::{
@@ -15,52 +15,60 @@ use serde_json::Value;
 
 use crate::{
     Error, Result, Settings,
-    api_call::{FIELD_MANAGER, call},
+    api_call::{FIELD_MANAGER, call_with_timeout},
 };
 
-/// A webhook configuration as it was read.
-pub(crate) struct Configuration {
+/// A webhook configuration in the version that was read.
+pub(crate) struct WebhookConfiguration {
     api: Api<DynamicObject>,
     name: String,
     /// Kind and name, for messages.
-    what: String,
+    label: String,
     found: Option<DynamicObject>,
 }
 
-/// Reads both webhook configurations.
-///
-/// Dynamic objects, because both kinds are handled alike.
-pub(crate) async fn read(client: &Client, settings: &Settings) -> Result<[Configuration; 2]> {
+/// Reads both webhook configurations as dynamic objects, because both kinds are handled equally.
+pub(crate) async fn read_configurations(
+    client: &Client,
+    settings: &Settings,
+) -> Result<[WebhookConfiguration; 2]> {
     let mutating = ApiResource::erase::<MutatingWebhookConfiguration>(&());
     let validating = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
     Ok([
-        Configuration::read(client, &mutating, &settings.mutating_configuration).await?,
-        Configuration::read(client, &validating, &settings.validating_configuration).await?,
+        WebhookConfiguration::read_from_api(client, &mutating, &settings.mutating_configuration)
+            .await?,
+        WebhookConfiguration::read_from_api(
+            client,
+            &validating,
+            &settings.validating_configuration,
+        )
+        .await?,
     ])
 }
 
-impl Configuration {
-    async fn read(client: &Client, resource: &ApiResource, name: &str) -> Result<Self> {
+impl WebhookConfiguration {
+    async fn read_from_api(client: &Client, resource: &ApiResource, name: &str) -> Result<Self> {
         let api = Api::all_with(client.clone(), resource);
-        let what = format!("{} {name}", resource.kind);
-        let found = call("get", what.as_str(), api.get_opt(name)).await?;
+        let label = format!("{} {name}", resource.kind);
+        let found = call_with_timeout("get", label.as_str(), api.get_opt(name)).await?;
         Ok(Self {
             api,
             name: name.to_owned(),
-            what,
+            label,
             found,
         })
     }
 
-    /// Makes every webhook trust `authorities`, if one does not yet.
+    /// Sets the CA bundle of all webhooks to `authorities`, if one differs.
     ///
-    /// Fails if the configuration has changed since it was read. It must be read before the certificate is: then a replica that
-    /// holds an old certificate cannot overwrite what another has injected with the new one.
-    pub(crate) async fn inject(&self, authorities: &[u8]) -> Result<()> {
+    /// Fails if the configuration has changed since it was read. Read the configuration before the
+    /// certificate: a replica with an old certificate then cannot overwrite the CA bundle that
+    /// another replica has injected for a new one.
+    pub(crate) async fn inject_authorities(&self, authorities: &[u8]) -> Result<()> {
         let Some(found) = &self.found else {
-            return Err(Error::ConfigurationMissing(self.what.clone()));
+            return Err(Error::ConfigurationMissing(self.label.clone()));
         };
-        let Some(patch) = patch(found, authorities) else {
+        let Some(patch) = authorities_patch(found, authorities) else {
             return Ok(());
         };
         let params = PatchParams {
@@ -69,17 +77,20 @@ impl Configuration {
         };
         let patch = Patch::Json::<()>(patch);
         let patched = self.api.patch(&self.name, &params, &patch);
-        call("patch", self.what.as_str(), patched).await?;
+        call_with_timeout("patch", self.label.as_str(), patched).await?;
         tracing::info!(
-            configuration = self.what,
-            "Injected the webhooks' authorities"
+            configuration = self.label,
+            "Injected the CA bundle into the webhook configuration"
         );
         Ok(())
     }
 }
 
-/// What has to change for every webhook to trust `authorities`; none when all do.
-fn patch(configuration: &DynamicObject, authorities: &[u8]) -> Option<json_patch::Patch> {
+/// The patch that sets the CA bundle of all webhooks; `None` if it is set.
+fn authorities_patch(
+    configuration: &DynamicObject,
+    authorities: &[u8],
+) -> Option<json_patch::Patch> {
     let bundle = serde_json::to_value(ByteString(authorities.to_vec())).ok()?;
     let webhooks = configuration.data["webhooks"].as_array()?;
     let differing = (0..webhooks.len())
@@ -91,7 +102,7 @@ fn patch(configuration: &DynamicObject, authorities: &[u8]) -> Option<json_patch
                 value: bundle.clone(),
             })
         });
-    // Writing the version that was read makes the API server answer with a conflict if there is a newer one.
+    // With this resourceVersion the API server responds with a conflict if the object has changed.
     let version = configuration.metadata.resource_version.clone();
     let guard = PatchOperation::Replace(ReplaceOperation {
         path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
@@ -107,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    fn configuration(bundles: [Option<&str>; 2]) -> Value {
+    fn configuration_json(bundles: [Option<&str>; 2]) -> Value {
         let webhooks = bundles.map(|bundle| match bundle {
             Some(bundle) => json!({"name": "a", "clientConfig": {"service": {"name": "di-webhook"}, "caBundle": bundle}}),
             None => json!({"name": "a", "clientConfig": {"service": {"name": "di-webhook"}}}),
@@ -120,22 +131,22 @@ mod tests {
         })
     }
 
-    fn patch_of(configuration: &Value) -> Option<json_patch::Patch> {
-        super::patch(
+    fn patch_for(configuration: &Value) -> Option<json_patch::Patch> {
+        authorities_patch(
             &serde_json::from_value(configuration.clone()).unwrap(),
             b"new",
         )
     }
 
     #[test]
-    fn every_webhook_is_injected_and_only_when_one_differs() {
+    fn webhooks_are_patched_if_one_differs() {
         for bundles in [
             [None, None],
             [Some("bmV3"), None],
             [Some("b2xk"), Some("bmV3")],
         ] {
-            let mut configuration = configuration(bundles);
-            let patch = patch_of(&configuration).unwrap();
+            let mut configuration = configuration_json(bundles);
+            let patch = patch_for(&configuration).unwrap();
             assert_eq!(
                 json!(patch)[0],
                 json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"})
@@ -143,14 +154,17 @@ mod tests {
             json_patch::patch(&mut configuration, &patch).unwrap();
             assert_eq!(
                 configuration,
-                self::configuration([Some("bmV3"), Some("bmV3")])
+                configuration_json([Some("bmV3"), Some("bmV3")])
             );
-            assert_eq!(patch_of(&configuration), None);
+            assert_eq!(patch_for(&configuration), None);
         }
     }
 
     #[test]
-    fn a_configuration_without_webhooks_needs_nothing() {
-        assert_eq!(patch_of(&json!({"metadata": {"name": "di-webhook"}})), None);
+    fn configuration_without_webhooks_needs_no_patch() {
+        assert_eq!(
+            patch_for(&json!({"metadata": {"name": "di-webhook"}})),
+            None
+        );
     }
 }

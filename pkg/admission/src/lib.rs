@@ -1,15 +1,15 @@
 //! Admission webhooks of `DIJob` and `AggregatorConfig`, and their certificates.
 //!
-//! [`run`] serves them and keeps their certificate. Every replica of the manager does so alike: they agree by the Secret that
-//! holds the certificate, so none of them has to lead.
+//! [`run`] serves the webhooks and manages their certificate. Every replica of the manager does so.
+//! They share the certificate in a Secret, so they need no leader election.
 
 mod access;
 mod api_call;
+mod cert_manager;
 mod certificate;
+mod certificate_dir;
 mod error;
-mod folder;
 mod inject;
-mod keeper;
 mod metrics;
 mod renewal;
 pub mod review;
@@ -36,13 +36,15 @@ pub use self::{
     tls::Certificates,
 };
 
-/// Serves the webhooks and keeps their certificate until `shutdown` is over.
+/// Serves the webhooks and manages their certificate until `shutdown` completes.
 ///
-/// `ready` becomes true once a certificate is served and every webhook configuration that there is trusts it, and false again when
-/// `shutdown` is over or the served certificate has expired. It stays true through failures of the API server, which would not call us then.
+/// `ready` becomes true when a certificate is served that all existing webhook configurations
+/// trust. It becomes false when `shutdown` completes or the certificate expires. It stays true
+/// while the API server is failing, because a failing API server calls no webhooks.
 ///
 /// # Errors
-/// When the address cannot be listened on, or the server ends by itself. Failures of the API server are logged and retried.
+/// When the address cannot be bound, or the server stops unexpectedly. Failures of the API server
+/// are logged and retried.
 pub async fn run(
     client: Client,
     settings: Settings,
@@ -59,7 +61,7 @@ pub async fn run(
     tracing::info!(addr = %settings.addr, "Listening for admission reviews");
     let drain = settings.drain;
     let access = Access::new(client.clone(), settings.rights_kept);
-    let certificates = Certificates::shared();
+    let certificates = Certificates::new_shared();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(
         listener,
@@ -68,18 +70,18 @@ pub async fn run(
         Limits::default(),
         metrics.clone(),
         async move {
-            // A sender that was dropped means to stop, too.
+            // A dropped sender also requests the stop.
             let _ = stopped.await;
-            // New connections arrive until every node has heard that this pod is leaving the Service.
+            // New connections arrive until all nodes have removed this pod from the Service.
             sleep(drain).await;
         },
     );
     tokio::pin!(serving);
-    let keeper = keeper::Keeper::new(client, settings, certificates, metrics);
+    let cert_manager = cert_manager::CertManager::new(client, settings, certificates, metrics);
 
     tokio::select! {
         ended = &mut serving => return ended.and(Err(Error::Stopped)),
-        never = keeper.run(&ready) => match never {},
+        never = cert_manager.run(&ready) => match never {},
         () = shutdown => {}
     }
     ready.send_replace(false);

@@ -15,14 +15,14 @@ type Label = (&'static str, &'static str);
 
 const WEBHOOKS: [&str; 2] = ["mutate", "validate"];
 
-/// What became of a review.
+/// The outcome of a review, as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allowed,
     Denied,
-    /// Refused, because nobody could say whether its author may.
-    Undecided,
-    /// It could not be read.
+    /// Denied because the API server could not authorize the author.
+    AuthorizationUnknown,
+    /// The request could not be decoded.
     Malformed,
 }
 
@@ -30,7 +30,7 @@ impl Outcome {
     const ALL: [Self; 4] = [
         Self::Allowed,
         Self::Denied,
-        Self::Undecided,
+        Self::AuthorizationUnknown,
         Self::Malformed,
     ];
 
@@ -38,13 +38,13 @@ impl Outcome {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
-            Self::Undecided => "undecided",
+            Self::AuthorizationUnknown => "undecided",
             Self::Malformed => "malformed",
         }
     }
 }
 
-/// What the webhooks count.
+/// The metrics of the webhooks.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reviews: Family<[Label; 2], Counter>,
@@ -58,7 +58,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
             reviews: Family::default(),
-            // From that of a small job to the 10 s that the API server waits.
+            // From the duration of a small job to the 10 s that the API server waits.
             duration: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.000_1, 4.0, 9))
             }),
@@ -66,10 +66,10 @@ impl Default for Metrics {
             failures: Counter::default(),
             refused_connections: Counter::default(),
         };
-        // What never happened is told of as well, so that the first time is seen as a change.
+        // Create all series with 0, so that `rate()` sees the first increment.
         for webhook in WEBHOOKS {
             for outcome in Outcome::ALL {
-                metrics.outcome(webhook, outcome);
+                metrics.outcome_counter(webhook, outcome);
             }
             metrics
                 .duration
@@ -80,7 +80,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Makes them known to `registry`.
+    /// Creates the metrics and registers them with `registry`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let registry = registry.sub_registry_with_prefix("di_admission");
@@ -91,48 +91,53 @@ impl Metrics {
         );
         registry.register(
             "review_duration_seconds",
-            "Time until a review was answered",
+            "Time from the request of a review to its response",
             metrics.duration.clone(),
         );
         registry.register(
             "certificate_expiry_timestamp_seconds",
-            "Unix time at which the certificate being served expires; 0 while there is none",
+            "Unix time at which the served certificate expires; 0 without a certificate",
             metrics.expiry.clone(),
         );
         registry.register(
             "certificate_failures",
-            "Rounds of looking after the certificate that failed",
+            "Failed checks of the webhook certificate",
             metrics.failures.clone(),
         );
         registry.register(
             "refused_connections",
-            "Connections closed because their address had too many",
+            "Connections closed because their address has too many connections",
             metrics.refused_connections.clone(),
         );
         metrics
     }
 
-    pub(crate) fn reviewed(&self, webhook: &'static str, outcome: Outcome, took: Duration) {
-        self.outcome(webhook, outcome).inc();
+    pub(crate) fn record_review(
+        &self,
+        webhook: &'static str,
+        outcome: Outcome,
+        duration: Duration,
+    ) {
+        self.outcome_counter(webhook, outcome).inc();
         self.duration
             .get_or_create(&[("webhook", webhook)])
-            .observe(took.as_secs_f64());
+            .observe(duration.as_secs_f64());
     }
 
-    fn outcome(&self, webhook: &'static str, outcome: Outcome) -> Counter {
+    fn outcome_counter(&self, webhook: &'static str, outcome: Outcome) -> Counter {
         let labels = [("webhook", webhook), ("outcome", outcome.as_str())];
         self.reviews.get_or_create_owned(&labels)
     }
 
-    pub(crate) fn serving_until(&self, expiry: Timestamp) {
+    pub(crate) fn set_certificate_expiry(&self, expiry: Timestamp) {
         self.expiry.set(expiry.as_second());
     }
 
-    pub(crate) fn certificate_failed(&self) {
+    pub(crate) fn count_certificate_failure(&self) {
         self.failures.inc();
     }
 
-    pub(crate) fn connection_refused(&self) {
+    pub(crate) fn count_refused_connection(&self) {
         self.refused_connections.inc();
     }
 }
@@ -142,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_exposed_under_their_names() {
+    fn metrics_have_documented_names() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let took = Duration::from_millis(2);
-        metrics.reviewed("validate", Outcome::Denied, took);
-        metrics.serving_until(Timestamp::from_second(1_800_000_000).unwrap());
-        metrics.certificate_failed();
-        metrics.connection_refused();
+        let duration = Duration::from_millis(2);
+        metrics.record_review("validate", Outcome::Denied, duration);
+        metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
+        metrics.count_certificate_failure();
+        metrics.count_refused_connection();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -7,46 +7,47 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 
-use crate::{Bundle, certificate::validity, tls};
+use crate::{Bundle, certificate::parse_validity, tls};
 
-/// Why a new certificate is needed.
+/// The reason to renew a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Renewal {
-    /// There is none.
-    #[error("there is none")]
+    /// No certificate exists.
+    #[error("the certificate does not exist")]
     Missing,
     /// The certificate, its key or its authority is missing.
-    #[error("it is incomplete")]
+    #[error("the certificate, its key or its CA is missing")]
     Incomplete,
-    /// The certificate or its key cannot be read.
-    #[error("it cannot be read")]
+    /// The certificate or its key cannot be parsed.
+    #[error("the certificate or its key cannot be parsed")]
     Unreadable,
     /// The key belongs to another certificate.
-    #[error("its key belongs to another certificate")]
+    #[error("the key does not match the certificate")]
     KeyMismatch,
-    /// It begins in the future.
-    #[error("it is not valid yet")]
+    /// The validity begins in the future.
+    #[error("the certificate is not valid yet")]
     NotYetValid,
-    /// Its time is over.
-    #[error("it has expired")]
+    /// The certificate has expired.
+    #[error("the certificate has expired")]
     Expired,
-    /// The API server would not trust it: no valid authority vouches for it, or it is for another name.
-    #[error("its authority does not vouch for it under the Service's name")]
+    /// The API server would not trust the certificate: no valid CA has signed it, or the name
+    /// differs.
+    #[error("no valid CA has signed the certificate for the name of the Service")]
     Untrusted,
-    /// Less than a third of its life is left.
-    #[error("less than a third of its life is left")]
+    /// Less than a third of the lifetime is left.
+    #[error("less than a third of the certificate's lifetime is left")]
     Aging,
 }
 
-/// Why `bundle` must be renewed, if it must; `name` is what the API server calls us by.
+/// The reason to renew `bundle`, or `None`. `name` is the DNS name that the API server uses.
 pub fn needs_renewal(bundle: Option<&Bundle>, name: &str, now: Timestamp) -> Option<Renewal> {
     match bundle {
         None => Some(Renewal::Missing),
-        Some(bundle) => check(bundle, name, now).err(),
+        Some(bundle) => check_bundle(bundle, name, now).err(),
     }
 }
 
-fn check(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renewal> {
+fn check_bundle(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renewal> {
     if [&bundle.certificate, &bundle.key, &bundle.authorities]
         .iter()
         .any(|part| part.is_empty())
@@ -57,23 +58,23 @@ fn check(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renewal> {
     let leaf = certificate
         .end_entity_cert()
         .map_err(|_| Renewal::Unreadable)?;
-    let (begin, end) = validity(leaf).ok_or(Renewal::Unreadable)?;
+    let (begin, end) = parse_validity(leaf).ok_or(Renewal::Unreadable)?;
     if now < begin {
         return Err(Renewal::NotYetValid);
     }
     if now >= end {
         return Err(Renewal::Expired);
     }
-    verify(&certificate.cert, &bundle.authorities, name, now).ok_or(Renewal::Untrusted)?;
-    let (left, life) = (now.duration_until(end), begin.duration_until(end));
-    if left < life / 3 {
+    verify_trust(&certificate.cert, &bundle.authorities, name, now).ok_or(Renewal::Untrusted)?;
+    let (remaining, lifetime) = (now.duration_until(end), begin.duration_until(end));
+    if remaining < lifetime / 3 {
         return Err(Renewal::Aging);
     }
     Ok(())
 }
 
-/// Looks at the certificate as the API server will.
-fn verify(
+/// Verifies the certificate like the API server.
+fn verify_trust(
     chain: &[CertificateDer<'_>],
     authorities: &[u8],
     name: &str,
@@ -81,8 +82,8 @@ fn verify(
 ) -> Option<()> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(authorities).flatten() {
-        // rustls does not look at an authority's dates, but the API server does.
-        if validity(&authority).is_some_and(|(begin, end)| begin <= now && now < end) {
+        // The API server checks the validity of a CA, rustls does not.
+        if parse_validity(&authority).is_some_and(|(begin, end)| begin <= now && now < end) {
             roots.add(authority).ok()?;
         }
     }
@@ -90,7 +91,7 @@ fn verify(
     let name = ServerName::try_from(name).ok()?;
     let seconds = u64::try_from(now.as_second()).ok()?;
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), tls::provider())
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), tls::crypto_provider())
         .build()
         .ok()?
         .verify_server_cert(leaf, intermediates, &name, &[], now)

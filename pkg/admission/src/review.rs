@@ -1,10 +1,10 @@
-//! The answers to admission reviews: pure functions from a request's body to the answer's.
+//! Pure functions from the body of an admission review to its response.
 
-mod claim;
+mod node_count;
+mod pod_create_check;
 mod status;
 mod user;
-mod verdict;
-mod weight;
+mod validation;
 mod wire;
 
 use di_api::default_patch;
@@ -12,132 +12,140 @@ use json_patch::Patch;
 use serde_json::Value;
 
 use crate::Result;
-use claim::Scope;
-use verdict::Verdict;
-use wire::{Outline, Request, Review};
+use pod_create_check::Scope;
+use validation::ValidationResult;
+use wire::{ObjectMetaOnly, Request, Review};
 
-pub use claim::{Claim, Question};
+pub use pod_create_check::{AccessQuery, PodCreateCheck};
 
-/// Bytes. What is in a larger body is counted before it is decoded, one at a time; smaller ones cannot hold as much that it matters.
-pub(crate) const LARGE: usize = 64 << 10;
+/// Size of a body in bytes above which its JSON nodes are counted before it is decoded, one body at
+/// a time. A smaller body cannot contain enough nodes to need much memory.
+pub(crate) const LARGE_BODY_BYTES: usize = 64 << 10;
 
-/// The answer to an admission review.
+/// The response to an admission review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Whether the request may go on.
+pub struct ReviewResponse {
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// What its author is told, as an HTTP status: 200 if it may.
+    /// HTTP status for the author of the request: 200 if it is allowed.
     pub code: u16,
-    /// The `AdmissionReview` to send back, as JSON and of the version that was asked in.
+    /// The `AdmissionReview` with the response as JSON, in the API version of the request.
     pub body: Vec<u8>,
 }
 
-/// What follows from an object.
+/// The outcome of the validation of an object.
 #[derive(Clone, Debug)]
-pub enum Judgement {
-    /// The answer, whoever asks.
-    Final(Answer),
-    /// The object is fine; whether its author may have it run is for the API server to say.
-    Claimed(Box<Claim>),
+pub enum ReviewOutcome {
+    /// The response, independent of the author.
+    Final(ReviewResponse),
+    /// The object is valid. The API server must authorize its author.
+    NeedsAuthorization(Box<PodCreateCheck>),
 }
 
-/// Fills in the defaults of a `DIJob`; an `AggregatorConfig` has none.
+/// Sets the defaults of a `DIJob`; an `AggregatorConfig` has none.
 ///
 /// # Errors
 /// When the body is not an `AdmissionReview`.
-pub fn mutate(body: &[u8]) -> Result<Answer> {
-    if let Some(answer) = too_heavy(body)? {
-        return Ok(answer);
+pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
+    if let Some(response) = check_node_limit(body)? {
+        return Ok(response);
     }
     let Review {
         request, object, ..
-    } = wire::decode::<Value>(body)?;
+    } = wire::decode_review::<Value>(body)?;
     let Some(object) = object else {
         return request.allow(Vec::new());
     };
-    match Kind::of(&request) {
+    match Kind::from_request(&request) {
         Some(Kind::DIJob) => match default_patch(&object) {
-            Patch(nothing) if nothing.is_empty() => request.allow(Vec::new()),
-            patch => request.patch(&patch),
+            Patch(operations) if operations.is_empty() => request.allow(Vec::new()),
+            patch => request.allow_with_patch(&patch),
         },
         Some(Kind::AggregatorConfig) => request.allow(Vec::new()),
-        None => request.deny(&status::alien(&request.kind)),
+        None => request.deny(&status::unsupported_kind(&request.kind)),
     }
 }
 
-/// Allows what can run, and says of the rest what is wrong, all at once.
+/// Validates an object. A denial lists all faults. See docs/decisions/0013.
 ///
 /// # Errors
 /// When the body is not an `AdmissionReview`.
-pub fn validate(body: &[u8]) -> Result<Judgement> {
-    if let Some(answer) = too_heavy(body)? {
-        return Ok(Judgement::Final(answer));
+pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
+    if let Some(response) = check_node_limit(body)? {
+        return Ok(ReviewOutcome::Final(response));
     }
-    if let Some((request, job)) = wire::new_job(body) {
-        let scope = Scope::of(Kind::DIJob, &request.namespace);
-        return judgement(request, Verdict::of_new_dijob(*job), Some(scope));
+    if let Some((request, job)) = wire::decode_new_job(body) {
+        let scope = Scope::for_object(Kind::DIJob, &request.namespace);
+        let result = ValidationResult::for_new_dijob(*job);
+        return build_outcome(request, result, Some(scope));
     }
     let Review {
         request,
         object,
         replaced,
-    } = wire::decode::<Value>(body)?;
+    } = wire::decode_review::<Value>(body)?;
     let Some(new) = object else {
-        return request.allow(Vec::new()).map(Judgement::Final);
+        return request.allow(Vec::new()).map(ReviewOutcome::Final);
     };
-    let Some(kind) = Kind::of(&request) else {
-        let alien = request.deny(&status::alien(&request.kind));
-        return alien.map(Judgement::Final);
+    let Some(kind) = Kind::from_request(&request) else {
+        let denial = request.deny(&status::unsupported_kind(&request.kind));
+        return denial.map(ReviewOutcome::Final);
     };
     let old = replaced.as_ref();
-    // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
-    if old.is_some_and(is_going) {
-        return request.allow(Vec::new()).map(Judgement::Final);
+    // Controllers must be able to remove the finalizers of a deleted object, even if it is invalid.
+    if old.is_some_and(is_deleting) {
+        return request.allow(Vec::new()).map(ReviewOutcome::Final);
     }
-    let verdict = match kind {
-        Kind::DIJob => Verdict::of_dijob(old, &new),
-        Kind::AggregatorConfig => Verdict::of_aggregator_config(old, &new),
+    let result = match kind {
+        Kind::DIJob => ValidationResult::for_dijob(old, &new),
+        Kind::AggregatorConfig => ValidationResult::for_aggregator_config(old, &new),
     };
-    let sets_templates = old.is_none_or(|old| claim::runs_otherwise(kind, old, &new));
-    let scope = sets_templates.then(|| Scope::of(kind, &request.namespace));
-    judgement(request, verdict, scope)
+    let sets_templates =
+        old.is_none_or(|old| pod_create_check::changes_pod_template(kind, old, &new));
+    let scope = sets_templates.then(|| Scope::for_object(kind, &request.namespace));
+    build_outcome(request, result, scope)
 }
 
-/// The answer to a review that has more in it than may be decoded.
-fn too_heavy(body: &[u8]) -> Result<Option<Answer>> {
-    if body.len() <= LARGE || weight::is_bearable(body)? {
+/// The response to a review with too many JSON nodes to be decoded; `None` if it is within the
+/// limit.
+fn check_node_limit(body: &[u8]) -> Result<Option<ReviewResponse>> {
+    if body.len() <= LARGE_BODY_BYTES || node_count::is_within_node_limit(body)? {
         return Ok(None);
     }
     let Review {
         request,
         object,
         replaced,
-    } = wire::decode::<Outline>(body)?;
-    let may_go = object.is_none() || replaced.is_some_and(|old| old.is_going());
-    let answer = if may_go {
+    } = wire::decode_review::<ObjectMetaOnly>(body)?;
+    let is_deletion = object.is_none() || replaced.is_some_and(|old| old.is_deleting());
+    let response = if is_deletion {
         request.allow(Vec::new())
     } else {
-        request.deny(&status::too_heavy(&request))
+        request.deny(&status::too_many_nodes(&request))
     };
-    answer.map(Some)
+    response.map(Some)
 }
 
-fn judgement(request: Request, verdict: Verdict, scope: Option<Scope>) -> Result<Judgement> {
-    let Verdict { faults, warnings } = verdict;
+fn build_outcome(
+    request: Request,
+    result: ValidationResult,
+    scope: Option<Scope>,
+) -> Result<ReviewOutcome> {
+    let ValidationResult { faults, warnings } = result;
     if !faults.is_empty() {
-        let invalid = status::invalid(&request, &faults);
-        let refusal = request.deny_and_warn(&invalid, warnings);
-        return refusal.map(Judgement::Final);
+        let invalid = status::invalid_object(&request, &faults);
+        let denial = request.deny_and_warn(&invalid, warnings);
+        return denial.map(ReviewOutcome::Final);
     }
     match scope {
-        Some(scope) => Ok(Judgement::Claimed(Box::new(Claim::new(
-            request, scope, warnings,
-        )))),
-        None => request.allow(warnings).map(Judgement::Final),
+        Some(scope) => Ok(ReviewOutcome::NeedsAuthorization(Box::new(
+            PodCreateCheck::new(request, scope, warnings),
+        ))),
+        None => request.allow(warnings).map(ReviewOutcome::Final),
     }
 }
 
-/// A kind that the webhook configurations ask about.
+/// A kind that the webhooks support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     DIJob,
@@ -145,17 +153,18 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(request: &Request) -> Option<Self> {
+    fn from_request(request: &Request) -> Option<Self> {
         match request.kind.kind.as_str() {
-            "DIJob" if request.is_ours() => Some(Self::DIJob),
-            "AggregatorConfig" if request.is_ours() => Some(Self::AggregatorConfig),
+            "DIJob" if request.is_supported() => Some(Self::DIJob),
+            "AggregatorConfig" if request.is_supported() => Some(Self::AggregatorConfig),
             _ => None,
         }
     }
 }
 
-/// Whether an object is being deleted. Asked of what is stored: what is sent may claim anything.
-fn is_going(stored: &Value) -> bool {
+/// Whether a stored object is being deleted. Do not use it for the new object: its author can set
+/// any timestamp.
+fn is_deleting(stored: &Value) -> bool {
     !stored["metadata"]["deletionTimestamp"].is_null()
 }
 

@@ -1,4 +1,4 @@
-//! The Secret that the replicas share the certificate by.
+//! The Secret with the certificate that all replicas share.
 
 use std::collections::BTreeMap;
 
@@ -10,44 +10,52 @@ use kube::{
 
 use crate::{
     Bundle, Error, Renewal, Result, Settings,
-    api_call::{FIELD_MANAGER, call},
+    api_call::{FIELD_MANAGER, call_with_timeout},
     needs_renewal,
 };
 
 const TYPE: &str = "kubernetes.io/tls";
-/// A replica that loses twice finds what the winner wrote.
-const ATTEMPTS: usize = 3;
+/// Maximum number of attempts. A replica that loses a conflict finds the new certificate
+/// afterwards.
+const MAX_ATTEMPTS: usize = 3;
 
-/// The certificate that all replicas are to serve, renewed if that is due; `served` is what this one serves.
-pub(crate) async fn certificate(
+/// Reads the certificate from the Secret, and renews it if needed.
+///
+/// `served` is the certificate that this replica serves.
+pub(crate) async fn ensure_certificate(
     client: &Client,
     settings: &Settings,
     served: Option<&Bundle>,
 ) -> Result<Bundle> {
     let secrets = Api::namespaced(client.clone(), &settings.namespace);
     let names = settings.dns_names();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let now = (settings.clock)();
         let name = format!("Secret {}", settings.secret);
-        let found: Option<Secret> = call("get", name, secrets.get_opt(&settings.secret)).await?;
-        let bundle = found.as_ref().map(read);
-        let (due, bundle) = match (needs_renewal(bundle.as_ref(), &names[0], now), bundle) {
+        let found: Option<Secret> =
+            call_with_timeout("get", name, secrets.get_opt(&settings.secret)).await?;
+        let bundle = found.as_ref().map(read_bundle);
+        let (reason, bundle) = match (needs_renewal(bundle.as_ref(), &names[0], now), bundle) {
             (None, Some(bundle)) => return Ok(bundle),
-            (due, bundle) => (due.unwrap_or(Renewal::Missing), bundle),
+            (reason, bundle) => (reason.unwrap_or(Renewal::Missing), bundle),
         };
-        let previous = match due {
+        let previous = match reason {
             Renewal::Aging => bundle.as_ref(),
-            // The Secret was lost, spoilt, or put back to an old one: what is served is all that is known of its last certificate.
+            // The Secret was deleted, damaged or restored from a backup. The served certificate is
+            // the only copy of the latest one.
             _ => served.or(bundle.as_ref()),
         };
         let bundle = Bundle::issue(&names, settings.lifetime, previous, now)?;
-        match write(&secrets, settings, found, &bundle).await {
+        match write_secret(&secrets, settings, found, &bundle).await {
             Ok(()) => {
-                tracing::info!(secret = settings.secret, reason = %due, "Made a certificate");
+                tracing::info!(secret = settings.secret, %reason, "Issued a new webhook certificate");
                 return Ok(bundle);
             }
             Err(error) if error.is_conflict() => {
-                tracing::debug!(secret = settings.secret, "Another replica was first");
+                tracing::debug!(
+                    secret = settings.secret,
+                    "Another replica wrote the certificate Secret first"
+                );
             }
             Err(error) => return Err(error),
         }
@@ -55,21 +63,22 @@ pub(crate) async fn certificate(
     Err(Error::Contended)
 }
 
-fn read(secret: &Secret) -> Bundle {
-    let part = |key| {
+fn read_bundle(secret: &Secret) -> Bundle {
+    let field = |key| {
         let data = secret.data.as_ref().and_then(|data| data.get(key));
         data.map(|ByteString(bytes)| bytes.clone())
             .unwrap_or_default()
     };
     Bundle {
-        certificate: part("tls.crt"),
-        key: part("tls.key"),
-        authorities: part("ca.crt"),
+        certificate: field("tls.crt"),
+        key: field("tls.key"),
+        authorities: field("ca.crt"),
     }
 }
 
-/// Creates the Secret, or replaces it as it was found: either fails if another replica has written since.
-async fn write(
+/// Creates or replaces the Secret. Fails with a conflict if another replica has written it since
+/// `found`.
+async fn write_secret(
     secrets: &Api<Secret>,
     settings: &Settings,
     found: Option<Secret>,
@@ -80,10 +89,10 @@ async fn write(
         ..PostParams::default()
     };
     let name = &settings.secret;
-    let what = format!("Secret {name}");
+    let label = format!("Secret {name}");
     if let Some(secret) = found {
-        let secret = filled(secret, bundle);
-        call("replace", what, secrets.replace(name, &params, &secret)).await?;
+        let secret = with_bundle(secret, bundle);
+        call_with_timeout("replace", label, secrets.replace(name, &params, &secret)).await?;
     } else {
         let secret = Secret {
             metadata: ObjectMeta {
@@ -93,14 +102,15 @@ async fn write(
             type_: Some(TYPE.to_owned()),
             ..Secret::default()
         };
-        let secret = filled(secret, bundle);
-        call("create", what, secrets.create(&params, &secret)).await?;
+        let secret = with_bundle(secret, bundle);
+        call_with_timeout("create", label, secrets.create(&params, &secret)).await?;
     }
     Ok(())
 }
 
-/// The rest of the Secret is left as it is: its type cannot be changed, its labels are the user's.
-fn filled(mut secret: Secret, bundle: &Bundle) -> Secret {
+/// Sets the certificate in a Secret and keeps its other fields: the type is immutable, and labels
+/// belong to the user.
+fn with_bundle(mut secret: Secret, bundle: &Bundle) -> Secret {
     let bundle = bundle.clone();
     secret.data.get_or_insert_default().extend(BTreeMap::from([
         ("tls.crt".to_owned(), ByteString(bundle.certificate)),
@@ -115,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else_is_touched() {
+    fn written_bundle_is_read_back_and_rest_is_kept() {
         let bundle = Bundle {
             certificate: b"certificate".to_vec(),
             key: b"key".to_vec(),
@@ -126,13 +136,13 @@ mod tests {
         found.type_ = Some("Opaque".to_owned());
         let data = BTreeMap::from([("other".to_owned(), ByteString(b"x".to_vec()))]);
         found.data = Some(data);
-        let written = filled(found.clone(), &bundle);
-        assert_eq!(read(&written), bundle);
+        let written = with_bundle(found.clone(), &bundle);
+        assert_eq!(read_bundle(&written), bundle);
         assert_eq!(
             (&written.metadata, &written.type_),
             (&found.metadata, &found.type_)
         );
         assert!(written.data.unwrap().contains_key("other"));
-        assert_eq!(read(&Secret::default()), Bundle::default());
+        assert_eq!(read_bundle(&Secret::default()), Bundle::default());
     }
 }

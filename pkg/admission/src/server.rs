@@ -1,8 +1,8 @@
-//! The webhooks' routes and limits.
+//! The routes of the webhooks and the limits of their requests.
 
+mod body_memory;
 mod connections;
-mod memory;
-mod peers;
+mod peer_connections;
 
 use std::time::{Duration, Instant};
 
@@ -19,116 +19,123 @@ use tokio::time::timeout;
 use crate::{
     Access, Error, Metrics, Result,
     metrics::Outcome,
-    review::{self, Answer, Judgement},
+    review::{self, ReviewOutcome, ReviewResponse},
 };
-use memory::{Memory, Reserved};
+use body_memory::{BodyMemory, MemoryReservation};
 
 pub use connections::{Limits, serve};
 
-/// Holds an object and the one that it replaces, of 1.5 MiB each, which is what the API server can store.
-const MAX_BODY: usize = 4 << 20;
-/// How long a body may take; the API server waits 10 s for the answer.
+/// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
+const MAX_BODY_BYTES: usize = 4 << 20;
+/// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 struct Webhooks {
     access: Access,
     metrics: Metrics,
-    memory: Memory,
+    memory: BodyMemory,
 }
 
 /// The webhooks: POST `/mutate` and POST `/validate`.
 pub fn router(access: Access, metrics: Metrics) -> Router {
     Router::new()
-        .route("/mutate", post(mutate))
-        .route("/validate", post(validate))
+        .route("/mutate", post(handle_mutate))
+        .route("/validate", post(handle_validate))
         .with_state(Webhooks {
             access,
             metrics,
-            memory: Memory::default(),
+            memory: BodyMemory::default(),
         })
 }
 
-async fn mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
-    let began = Instant::now();
-    let answer = webhooks.judge(request, review::mutate).await;
-    webhooks.respond("mutate", began, answer)
+async fn handle_mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let received_at = Instant::now();
+    let response = webhooks.handle_body(request, review::mutate).await;
+    webhooks.build_response("mutate", received_at, response)
 }
 
-async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
-    let began = Instant::now();
-    let judged = webhooks.judge(request, review::validate).await;
-    let answer = match judged {
-        Ok(Ok(Judgement::Claimed(claim))) => Ok(webhooks.access.decide(*claim).await),
-        Ok(Ok(Judgement::Final(answer))) => Ok(Ok(answer)),
+async fn handle_validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let received_at = Instant::now();
+    let outcome = webhooks.handle_body(request, review::validate).await;
+    let response = match outcome {
+        Ok(Ok(ReviewOutcome::NeedsAuthorization(check))) => {
+            Ok(webhooks.access.authorize_request(*check).await)
+        }
+        Ok(Ok(ReviewOutcome::Final(response))) => Ok(Ok(response)),
         Ok(Err(error)) => Ok(Err(error)),
-        Err(refusal) => Err(refusal),
+        Err(rejection) => Err(rejection),
     };
-    webhooks.respond("validate", began, answer)
+    webhooks.build_response("validate", received_at, response)
 }
 
-/// Why a body was not read.
-type Refusal = (StatusCode, &'static str);
+/// The status and message of a request with an unread body.
+type Rejection = (StatusCode, &'static str);
 
 impl Webhooks {
-    /// What `judge` says of the body.
-    async fn judge<T>(
+    /// Reads the body and passes it to `handler`.
+    async fn handle_body<T>(
         &self,
         request: Request,
-        judge: fn(&[u8]) -> Result<T>,
-    ) -> Result<Result<T>, Refusal> {
-        let (body, _reserved) = self.read(request).await?;
-        let _turn = self.memory.turn(body.len()).await;
-        Ok(judge(&body))
+        handler: fn(&[u8]) -> Result<T>,
+    ) -> Result<Result<T>, Rejection> {
+        let (body, _reservation) = self.read_body(request).await?;
+        let _permit = self.memory.decode_permit(body.len()).await;
+        Ok(handler(&body))
     }
 
-    /// The body, and the memory that was set aside for it.
-    async fn read(&self, request: Request) -> Result<(Vec<u8>, Reserved), Refusal> {
+    /// Reads the body. Returns it with the reservation of its memory.
+    async fn read_body(&self, request: Request) -> Result<(Vec<u8>, MemoryReservation), Rejection> {
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: usize| length > MAX_BODY) {
+        if length.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
             return Err(TOO_LARGE);
         }
         let read = async {
-            let mut reserved = self.memory.reserve();
-            let mut body = Limited::new(request.into_body(), MAX_BODY);
-            // Into one piece at once: all frames together, with the room that each leaves in its buffer, are some times as large.
-            let mut whole = Vec::with_capacity(length.unwrap_or_default());
-            while let Some(data) = reserved.next(&mut body).await {
-                whole.extend_from_slice(&data?);
+            let mut reservation = self.memory.new_reservation();
+            let mut body = Limited::new(request.into_body(), MAX_BODY_BYTES);
+            // Copy the frames into one buffer at once: unused space in the buffers of the frames
+            // would multiply the memory.
+            let mut bytes = Vec::with_capacity(length.unwrap_or_default());
+            while let Some(data) = reservation.next_frame(&mut body).await {
+                bytes.extend_from_slice(&data?);
             }
-            Ok((whole, reserved))
+            Ok((bytes, reservation))
         };
         match timeout(BODY_TIMEOUT, read).await {
             Ok(Ok(read)) => Ok(read),
             Ok(Err::<_, BoxError>(error)) if error.is::<LengthLimitError>() => Err(TOO_LARGE),
-            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body broke off")),
-            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long")),
+            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the request body is incomplete")),
+            Err(_) => Err((
+                StatusCode::REQUEST_TIMEOUT,
+                "timed out waiting for the request body",
+            )),
         }
     }
 
-    fn respond(
+    fn build_response(
         &self,
         webhook: &'static str,
-        began: Instant,
-        answer: Result<Result<Answer>, Refusal>,
+        received_at: Instant,
+        result: Result<Result<ReviewResponse>, Rejection>,
     ) -> Response {
-        let outcome = match &answer {
-            Ok(Ok(answer)) if answer.allowed => Outcome::Allowed,
-            Ok(Ok(answer)) if answer.code >= 500 => Outcome::Undecided,
+        let outcome = match &result {
+            Ok(Ok(response)) if response.allowed => Outcome::Allowed,
+            Ok(Ok(response)) if response.code >= 500 => Outcome::AuthorizationUnknown,
             Ok(Ok(_)) => Outcome::Denied,
             Ok(Err(_)) | Err(_) => Outcome::Malformed,
         };
-        self.metrics.reviewed(webhook, outcome, began.elapsed());
-        match answer {
-            Ok(Ok(Answer { body, .. })) => {
+        self.metrics
+            .record_review(webhook, outcome, received_at.elapsed());
+        match result {
+            Ok(Ok(ReviewResponse { body, .. })) => {
                 ([(header::CONTENT_TYPE, "application/json")], body).into_response()
             }
             Ok(Err(error)) => {
                 tracing::warn!(
                     webhook,
                     error = &error as &dyn std::error::Error,
-                    "Refused an admission review"
+                    "Rejected an admission review"
                 );
                 let status = match error {
                     Error::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -136,17 +143,17 @@ impl Webhooks {
                 };
                 (status, error.to_string()).into_response()
             }
-            Err(refusal) => {
-                tracing::warn!(webhook, error = refusal.1, "Refused an admission review");
-                refusal.into_response()
+            Err(rejection) => {
+                tracing::warn!(webhook, error = rejection.1, "Rejected an admission review");
+                rejection.into_response()
             }
         }
     }
 }
 
-const TOO_LARGE: Refusal = (
+const TOO_LARGE: Rejection = (
     StatusCode::PAYLOAD_TOO_LARGE,
-    "a review may be 4 MiB large, which holds two of the largest objects that can be stored",
+    "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size",
 );
 
 #[cfg(test)]

@@ -3,36 +3,38 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use di_api::names;
 use jiff::Timestamp;
 
-/// How the webhooks are served, and where their certificate is kept.
+/// Settings of the webhook server and its certificate.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Address that the webhooks listen on.
     pub addr: SocketAddr,
     /// Namespace of the Service and the Secret.
     pub namespace: String,
-    /// Service that the API server calls; the certificate is made for its names.
+    /// Service that the API server calls; the certificate is issued for its DNS names.
     pub service: String,
-    /// Secret that holds the certificate.
+    /// Secret with the certificate.
     pub secret: String,
-    /// The `MutatingWebhookConfiguration` that is to trust the certificate.
+    /// Name of the `MutatingWebhookConfiguration` that gets the CA bundle.
     pub mutating_configuration: String,
-    /// The `ValidatingWebhookConfiguration` that is to trust the certificate.
+    /// Name of the `ValidatingWebhookConfiguration` that gets the CA bundle.
     pub validating_configuration: String,
-    /// Folder with `tls.crt` and `tls.key` that another program keeps, as cert-manager does. With it neither Secret nor
-    /// configurations are touched.
+    /// Directory with `tls.crt` and `tls.key` that another program manages, for example
+    /// cert-manager. The Secret and the webhook configurations are then not changed.
     pub certificate_dir: Option<PathBuf>,
-    /// How long a certificate lasts; it is renewed when a third is left, so that must be longer than `check_interval` and
-    /// `propagation`.
+    /// Lifetime of a certificate. It is renewed when a third is left, so a third must be longer
+    /// than `check_interval` and `propagation`.
     pub lifetime: Duration,
-    /// How often the Secret and the configurations are looked at; the folder is more often.
+    /// Interval between checks of the Secret and the webhook configurations. The directory is
+    /// checked more often.
     pub check_interval: Duration,
-    /// How long a user is believed to have a right that the API server has confirmed; zero asks every time.
+    /// Time for which a successful authorization is cached; zero disables the cache.
     pub rights_kept: Duration,
-    /// What API servers get to hear of a changed webhook configuration before the new certificate meets them.
+    /// Delay between a change of the webhook configurations and serving the new certificate. API
+    /// servers need it to read the configurations.
     pub propagation: Duration,
-    /// What time it is; a machine's clock may be wrong.
+    /// The clock; tests replace it.
     pub clock: fn() -> Timestamp,
-    /// How long requests are still taken once the shutdown has begun.
+    /// Time for which new requests are accepted after the start of a shutdown.
     pub drain: Duration,
 }
 
@@ -57,7 +59,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Names of the Service; the first is the one that the API server asks for.
+    /// DNS names of the Service. The API server uses the first one.
     pub fn dns_names(&self) -> [String; 3] {
         let name = format!("{}.{}", self.service, self.namespace);
         [
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_certificate_is_for_every_name_of_the_service() {
+    fn dns_names_include_all_names_of_service() {
         assert_eq!(
             Settings::default().dns_names(),
             [

@@ -11,26 +11,27 @@ use rustls::{
 
 use crate::{Error, Result};
 
-/// The certificate that new connections are served with; it can be changed at any time.
+/// The certificate for new connections. It can be replaced at any time.
 #[derive(Debug, Default)]
 pub struct Certificates {
     current: ArcSwapOption<CertifiedKey>,
 }
 
 impl Certificates {
-    /// None yet: handshakes fail until [`serve`](Self::serve) is called.
-    pub fn shared() -> Arc<Self> {
+    /// A holder without a certificate. TLS handshakes fail until
+    /// [`set_certificate`](Self::set_certificate) is called.
+    pub fn new_shared() -> Arc<Self> {
         Arc::default()
     }
 
-    /// What new connections are served with.
+    /// The certificate for new connections.
     #[cfg(test)]
-    pub(crate) fn served(&self) -> Option<Arc<CertifiedKey>> {
+    pub(crate) fn current_certificate(&self) -> Option<Arc<CertifiedKey>> {
         self.current.load_full()
     }
 
-    /// Serves new connections with this certificate.
-    pub fn serve(&self, certificate: Arc<CertifiedKey>) {
+    /// Uses this certificate for new connections.
+    pub fn set_certificate(&self, certificate: Arc<CertifiedKey>) {
         self.current.store(Some(certificate));
     }
 }
@@ -41,13 +42,14 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Named, because a process may hold more than one, and rustls would have to be told which.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+/// The crypto provider. It is explicit because a process can link several providers, and rustls
+/// then has no default. See docs/decisions/0006.
+pub(crate) fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 pub(crate) fn server_config(certificates: Arc<Certificates>) -> Result<ServerConfig> {
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_provider(crypto_provider())
         .with_protocol_versions(&[&TLS12, &TLS13])
         .map_err(Error::Tls)?
         .with_no_client_auth()

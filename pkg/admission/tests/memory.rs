@@ -1,4 +1,5 @@
-//! What the webhooks keep of reviews that are answered: nothing. In a process of its own, since memory is counted by the process.
+//! Checks that handled reviews leak no memory. A separate process, because memory is measured per
+//! process.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -16,17 +17,17 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Of each kind.
+/// Number of reviews of each kind.
 const REVIEWS: usize = 1_000;
-/// On one connection.
-const AT_A_TIME: usize = 100;
-/// Connections whose peers go in the middle of a body.
-const BROKEN_OFF: usize = 300;
-/// Bodies of 2 MiB.
-const LARGE: usize = 4;
-/// Bytes of one review: those of a kind are twice as large together as what may be added.
-const PADDING: usize = 16 << 10;
-const MOST: usize = 8 << 20;
+/// Number of reviews on one connection.
+const REVIEWS_PER_CONNECTION: usize = 100;
+/// Number of connections that close in the middle of a body.
+const HALF_REQUESTS: usize = 300;
+/// Number of bodies of 2 MiB.
+const LARGE_BODIES: usize = 4;
+/// Size of one review. All reviews of a kind together have twice the size of the allowed growth.
+const PADDING_BYTES: usize = 16 << 10;
+const MAX_GROWTH_BYTES: usize = 8 << 20;
 
 type Stream = TlsStream<TcpStream>;
 
@@ -40,11 +41,11 @@ impl Server {
         let names = Settings::default().dns_names();
         let lifetime = Duration::from_secs(600);
         let trusted = Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap();
-        let certificates = Certificates::shared();
-        certificates.serve(trusted.certified_key().unwrap());
+        let certificates = Certificates::new_shared();
+        certificates.set_certificate(trusted.certified_key().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let router = router(open(), Metrics::default());
+        let router = router(open_access(), Metrics::default());
         let forever = std::future::pending();
         tokio::spawn(serve(
             listener,
@@ -75,20 +76,25 @@ impl Server {
         self.connector.connect(name, stream).await.unwrap()
     }
 
-    /// Has so many reviews answered, each of another user, as expected.
-    async fn answers(&self, reviews: usize, body: impl Fn(usize) -> Vec<u8>, expected: &str) {
+    /// Sends reviews of different users and checks the responses.
+    async fn assert_responses(
+        &self,
+        reviews: usize,
+        body: impl Fn(usize) -> Vec<u8>,
+        expected: &str,
+    ) {
         let mut stream = self.connect().await;
         for i in 0..reviews {
-            if i > 0 && i.is_multiple_of(AT_A_TIME) {
+            if i > 0 && i.is_multiple_of(REVIEWS_PER_CONNECTION) {
                 stream = self.connect().await;
             }
-            let answer = ask(&mut stream, &body(i)).await;
-            assert!(answer.contains(expected), "{answer}");
+            let response = ask(&mut stream, &body(i)).await;
+            assert!(response.contains(expected), "{response}");
         }
     }
 
-    /// Sends half of a review, and goes.
-    async fn breaks_off(&self) {
+    /// Sends half of a review and closes the connection.
+    async fn send_half_request(&self) {
         let mut stream = self.connect().await;
         let request = post(&review(0, "None"));
         stream
@@ -96,33 +102,36 @@ impl Server {
             .await
             .unwrap();
         stream.shutdown().await.unwrap();
-        // Until the server is done with it, too.
+        // Wait until the server has closed the connection.
         stream.read_to_end(&mut Vec::new()).await.ok();
     }
 
-    /// A part of all kinds.
-    async fn round(&self, part: usize) {
+    /// Sends a fraction of all kinds of requests.
+    async fn send_all_kinds(&self, part: usize) {
         let reviews = REVIEWS / part;
         let accepted = |i| review(i, "None");
-        self.answers(reviews, accepted, r#""allowed":true"#).await;
-        let refused = |i| review(i, "Never");
-        self.answers(reviews, refused, r#""allowed":false"#).await;
+        self.assert_responses(reviews, accepted, r#""allowed":true"#)
+            .await;
+        let denied = |i| review(i, "Never");
+        self.assert_responses(reviews, denied, r#""allowed":false"#)
+            .await;
         let malformed = |i| {
             let mut whole = review(i, "None");
             whole.truncate(whole.len() - 1);
             whole
         };
-        self.answers(reviews, malformed, "malformed").await;
+        self.assert_responses(reviews, malformed, "malformed").await;
         let large = |_| format!("[{}1]", "1,".repeat(1 << 20)).into_bytes();
-        self.answers(LARGE, large, "malformed").await;
-        for _ in 0..BROKEN_OFF / part {
-            self.breaks_off().await;
+        self.assert_responses(LARGE_BODIES, large, "malformed")
+            .await;
+        for _ in 0..HALF_REQUESTS / part {
+            self.send_half_request().await;
         }
     }
 }
 
-/// Where everybody may do everything.
-fn open() -> Access {
+/// Access with a fake API server that allows everything.
+fn open_access() -> Access {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         let granted = json!({"metadata": {}, "spec": {}, "status": {"allowed": true}});
         let body = kube::client::Body::from(granted.to_string().into_bytes());
@@ -144,7 +153,7 @@ fn review(user: usize, policy: &str) -> Vec<u8> {
             "operation": "CREATE",
             "userInfo": {"username": format!("user-{user}")},
             "object": {
-                "metadata": {"name": "j", "annotations": {"padding": "x".repeat(PADDING)}},
+                "metadata": {"name": "j", "annotations": {"padding": "x".repeat(PADDING_BYTES)}},
                 "spec": {
                     "cleanPodPolicy": policy,
                     "coordinator": {"template": {"spec": {"containers": [container]}}},
@@ -161,41 +170,41 @@ fn post(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// The body of the answer to a review.
+/// Sends a review; returns the body of the response.
 async fn ask(stream: &mut Stream, body: &[u8]) -> String {
     stream.write_all(&post(body)).await.unwrap();
     stream.flush().await.unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     loop {
-        if let Some(body) = whole(&answer) {
+        if let Some(body) = complete_body(&response) {
             return body.to_owned();
         }
-        let read = stream.read_buf(&mut answer).await.unwrap();
-        assert!(read > 0, "{:?}", String::from_utf8_lossy(&answer));
+        let read = stream.read_buf(&mut response).await.unwrap();
+        assert!(read > 0, "{:?}", String::from_utf8_lossy(&response));
     }
 }
 
-/// The body of an answer, once all of it has come.
-fn whole(answer: &[u8]) -> Option<&str> {
-    let (head, body) = std::str::from_utf8(answer).ok()?.split_once("\r\n\r\n")?;
+/// The body of a response, if it is complete.
+fn complete_body(response: &[u8]) -> Option<&str> {
+    let (head, body) = std::str::from_utf8(response).ok()?.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let length = lines.find_map(|line| line.strip_prefix("content-length: "))?;
     (length.parse::<usize>() == Ok(body.len())).then_some(body)
 }
 
-/// What this process has in memory, in bytes.
-fn resident() -> usize {
+/// Resident memory of this process in bytes.
+fn resident_bytes() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_reviews_that_are_answered() {
+async fn handled_reviews_leak_no_memory() {
     let server = Server::start().await;
-    server.round(10).await;
-    let before = resident();
-    server.round(1).await;
-    let grown = resident().saturating_sub(before);
-    assert!(grown < MOST, "{grown} bytes more");
+    server.send_all_kinds(10).await;
+    let before = resident_bytes();
+    server.send_all_kinds(1).await;
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < MAX_GROWTH_BYTES, "{grown} bytes more");
 }

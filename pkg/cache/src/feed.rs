@@ -150,7 +150,7 @@ async fn run_watch<K>(
     }
 }
 
-/// Applies a watch event to the cache, and returns the jobs whose objects have changed.
+/// Applies a watch event to the cache, and returns the jobs with changed objects.
 fn apply_event<K, V>(cache: &ObjectCache<V>, event: Event<Projected<K, V>>) -> Vec<Key>
 where
     K: Resource<DynamicType = ()>,

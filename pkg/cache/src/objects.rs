@@ -189,7 +189,7 @@ impl<V: View> ObjectCache<V> {
         previous_job
     }
 
-    /// Removes an object whose deletion the watch showed. Returns its job.
+    /// Removes an object that the watch showed as deleted. Returns its job.
     pub fn on_delete(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
         index.pending.remove(uid);
@@ -333,7 +333,7 @@ impl<V: View> ObjectCache<V> {
 }
 
 impl PodCache {
-    /// Marks a pod whose `activeDeadlineSeconds` was set by an own write. See docs/decisions/0017.
+    /// Marks a pod after an own write has set its `activeDeadlineSeconds`. See docs/decisions/0017.
     pub fn record_deadline_request(&self, job: &Key, name: &str, uid: &str) {
         self.update_object(job, name, uid, |pod| pod.deadline_requested = true);
     }

@@ -221,7 +221,7 @@ async fn apply_action(context: &Context, job: &DIJob, key: &Key, action: &Action
 
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
     let aggregator = context.aggregators.from_config(&key.0);
-    let Some(pod) = pod(job, entry, aggregator.found(), &context.settings.build) else {
+    let Some(pod) = build_pod(job, entry, aggregator.found(), &context.settings.build) else {
         // The role was removed from the spec, or the AggregatorConfig deleted. The next step
         // reports it.
         return Ok(false);
@@ -252,7 +252,7 @@ async fn create_service(
     entry: &PlanEntry,
 ) -> Result<bool> {
     let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
-    let service = service(job, entry);
+    let service = build_service(job, entry);
     let (kind, name) = ("service", entry.name.clone());
     let Some((service, is_new)) = create_or_get(context, &api, "services", &service).await? else {
         return Err(Error::PreviousJobTerminating { kind, name });
@@ -325,7 +325,7 @@ where
 /// The API server rejects a patch with the UID of another pod, as UIDs are immutable.
 async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result<bool> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
-    let patch = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": END_NOW}});
+    let patch = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": IMMEDIATE_DEADLINE_SECONDS}});
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
     let operation = || format!("patch pods/{name}");
     let call = api.patch(name, &params, &patch);

@@ -33,7 +33,7 @@ pub struct Listing {
 /// and its replacement swap in one step, with the plan. See docs/decisions/0012.
 ///
 /// `pod` finds a pod by name, `was_deleted` says whether the watch showed the deletion of a UID. A
-/// replica whose pod is not visible is listed, unless the API server rejects the pods of the job.
+/// replica without a visible pod is listed, unless the API server rejects the pods of the job.
 /// Until `scheduling_wait` after its planning it needs a node: a client that learns of a replica
 /// that does not fit waits for it alone.
 pub fn list_replicas<'a>(

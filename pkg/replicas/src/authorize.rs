@@ -192,7 +192,7 @@ fn may_be_unaddressed(state: &Shared, action: Action<'_>) -> bool {
     };
     let (key, now) = ((namespace.to_owned(), job.to_owned()), Timestamp::now());
     state.pods.read_objects(&key, |pods| {
-        pods.iter().any(|pod| pod.may_have_address(now))
+        pods.iter().any(|pod| pod.is_awaiting_address(now))
     })
 }
 

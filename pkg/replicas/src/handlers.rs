@@ -77,7 +77,7 @@ async fn find_aggregator(
     let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
     let key = (namespace.to_owned(), job.to_owned());
     let knows = |job: &JobView| {
-        find(job.plan_entries(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+        find_entry(job.plan_entries(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
     };
     let or_unknown = |error| match error {
         Error::NotFound(_) => unknown(),
@@ -141,7 +141,7 @@ fn urls<'a>(
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns(job, pod) => pod.port,
-                _ => find(plan, name).map_or_else(|| job.port(role), |entry| port_of(job, entry)),
+                _ => find_entry(plan, name).map_or_else(|| job.port(role), |entry| port_of_entry(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,

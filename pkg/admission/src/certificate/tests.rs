@@ -6,89 +6,99 @@ use crate::{Settings, needs_renewal};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-fn names() -> [String; 3] {
+fn dns_names() -> [String; 3] {
     Settings::default().dns_names()
 }
 
-fn now() -> Timestamp {
+fn test_time() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-fn issue(now: Timestamp) -> Bundle {
-    Bundle::issue(&names(), LIFETIME, None, now).unwrap()
+fn issue_certificate(now: Timestamp) -> Bundle {
+    Bundle::issue(&dns_names(), LIFETIME, None, now).unwrap()
 }
 
-fn due(bundle: &Bundle, now: Timestamp) -> Option<Renewal> {
-    needs_renewal(Some(bundle), &names()[0], now)
+fn renewal_reason(bundle: &Bundle, now: Timestamp) -> Option<Renewal> {
+    needs_renewal(Some(bundle), &dns_names()[0], now)
 }
 
-fn authorities(bundle: &Bundle) -> Vec<Vec<u8>> {
+fn parse_authorities(bundle: &Bundle) -> Vec<Vec<u8>> {
     CertificateDer::pem_slice_iter(&bundle.authorities)
         .map(|der| der.unwrap().to_vec())
         .collect()
 }
 
 #[test]
-fn a_new_certificate_serves_the_names_of_the_service() {
-    let bundle = issue(now());
-    for name in names() {
-        assert_eq!(needs_renewal(Some(&bundle), &name, now()), None, "{name}");
+fn new_certificate_is_valid_for_service_names() {
+    let bundle = issue_certificate(test_time());
+    for name in dns_names() {
+        assert_eq!(
+            needs_renewal(Some(&bundle), &name, test_time()),
+            None,
+            "{name}"
+        );
     }
     let der = CertificateDer::from_pem_slice(&bundle.certificate).unwrap();
     let (_, certificate) = X509Certificate::from_der(&der).unwrap();
     let sans = certificate.subject_alternative_name().unwrap().unwrap();
-    let expected = names();
+    let expected = dns_names();
     let expected: Vec<_> = expected.iter().map(|n| GeneralName::DNSName(n)).collect();
     assert_eq!(sans.value.general_names, expected);
     assert!(!certificate.is_ca());
     let usage = certificate.extended_key_usage().unwrap().unwrap();
     assert!(usage.value.server_auth && !usage.value.client_auth);
     assert_eq!(
-        validity(&der),
-        Some((now() - Duration::from_secs(2 * 3600), now() + LIFETIME))
+        parse_validity(&der),
+        Some((
+            test_time() - Duration::from_secs(2 * 3600),
+            test_time() + LIFETIME
+        ))
     );
 
-    let authority = authorities(&bundle).remove(0);
+    let authority = parse_authorities(&bundle).remove(0);
     let (_, authority) = X509Certificate::from_der(&authority).unwrap();
     assert!(authority.is_ca());
     assert_eq!(authority.subject(), certificate.issuer());
 }
 
 #[test]
-fn renewal_is_decided_by_the_age_of_the_certificate() {
-    let bundle = issue(now());
+fn renewal_depends_on_age_of_certificate() {
+    let bundle = issue_certificate(test_time());
     for (at, expected) in [
-        (now() - DAY, Some(Renewal::NotYetValid)),
-        (now() - Duration::from_secs(3599), None),
-        (now() + 59 * DAY, None),
-        (now() + 61 * DAY, Some(Renewal::Aging)),
-        (now() + 90 * DAY, Some(Renewal::Expired)),
+        (test_time() - DAY, Some(Renewal::NotYetValid)),
+        (test_time() - Duration::from_secs(3599), None),
+        (test_time() + 59 * DAY, None),
+        (test_time() + 61 * DAY, Some(Renewal::Aging)),
+        (test_time() + 90 * DAY, Some(Renewal::Expired)),
     ] {
-        assert_eq!(due(&bundle, at), expected, "{at}");
+        assert_eq!(renewal_reason(&bundle, at), expected, "{at}");
     }
-    let brief = Bundle::issue(&names(), Duration::from_secs(60), None, now()).unwrap();
-    assert_eq!(due(&brief, now()), None);
-    assert_eq!(due(&brief, now() + Duration::from_secs(30)), None);
+    let brief = Bundle::issue(&dns_names(), Duration::from_secs(60), None, test_time()).unwrap();
+    assert_eq!(renewal_reason(&brief, test_time()), None);
     assert_eq!(
-        due(&brief, now() + Duration::from_secs(45)),
+        renewal_reason(&brief, test_time() + Duration::from_secs(30)),
+        None
+    );
+    assert_eq!(
+        renewal_reason(&brief, test_time() + Duration::from_secs(45)),
         Some(Renewal::Aging)
     );
 }
 
 #[test]
-fn what_cannot_be_served_or_trusted_is_renewed() {
-    let good = issue(now());
-    let other = issue(now());
+fn unusable_certificate_is_renewed() {
+    let good = issue_certificate(test_time());
+    let other = issue_certificate(test_time());
     let with = |change: &dyn Fn(&mut Bundle)| {
         let mut bundle = good.clone();
         change(&mut bundle);
-        due(&bundle, now())
+        renewal_reason(&bundle, test_time())
     };
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
     let cases: [(&str, Option<Renewal>, Renewal); 10] = [
         (
             "no Secret",
-            needs_renewal(None, &names()[0], now()),
+            needs_renewal(None, &dns_names()[0], test_time()),
             Renewal::Missing,
         ),
         (
@@ -129,7 +139,7 @@ fn what_cannot_be_served_or_trusted_is_renewed() {
         ),
         (
             "another name",
-            needs_renewal(Some(&good), "di-webhook.other.svc", now()),
+            needs_renewal(Some(&good), "di-webhook.other.svc", test_time()),
             Renewal::Untrusted,
         ),
     ];
@@ -139,35 +149,41 @@ fn what_cannot_be_served_or_trusted_is_renewed() {
 }
 
 #[test]
-fn the_previous_authority_is_trusted_on_while_it_is_valid() {
-    let first = issue(now());
+fn previous_ca_stays_trusted_while_valid() {
+    let first = issue_certificate(test_time());
     let next = |previous: &Bundle, days: u32| {
-        Bundle::issue(&names(), LIFETIME, Some(previous), now() + days * DAY).unwrap()
+        Bundle::issue(
+            &dns_names(),
+            LIFETIME,
+            Some(previous),
+            test_time() + days * DAY,
+        )
+        .unwrap()
     };
     let second = next(&first, 59);
     let third = next(&second, 70);
-    let [one, two] = [&first, &second].map(|b| authorities(b)[0].clone());
-    assert_eq!(authorities(&second)[1..], [one]);
-    assert_eq!(authorities(&third)[1..], [two], "two at most");
-    assert_eq!(due(&third, now() + 70 * DAY), None);
+    let [one, two] = [&first, &second].map(|b| parse_authorities(b)[0].clone());
+    assert_eq!(parse_authorities(&second)[1..], [one]);
+    assert_eq!(parse_authorities(&third)[1..], [two], "two at most");
+    assert_eq!(renewal_reason(&third, test_time() + 70 * DAY), None);
 
     // A replica that still serves the old certificate stays trusted.
     let old = Bundle {
         authorities: second.authorities.clone(),
         ..first.clone()
     };
-    assert_eq!(due(&old, now() + 59 * DAY), None);
+    assert_eq!(renewal_reason(&old, test_time() + 59 * DAY), None);
 
-    assert_eq!(authorities(&next(&first, 90)).len(), 1, "expired");
+    assert_eq!(parse_authorities(&next(&first, 90)).len(), 1, "expired");
     let garbage = Bundle {
         authorities: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
         ..first
     };
-    assert_eq!(authorities(&next(&garbage, 1)).len(), 1, "unreadable");
+    assert_eq!(parse_authorities(&next(&garbage, 1)).len(), 1, "unreadable");
 }
 
 #[test]
-fn keys_are_never_shown() {
-    let bundle = issue(now());
+fn debug_output_hides_key() {
+    let bundle = issue_certificate(test_time());
     assert_eq!(format!("{bundle:?}"), "Bundle { .. }");
 }

@@ -1,4 +1,4 @@
-//! Why a request is refused, as Kubernetes words it.
+//! The statuses of denials, in the wording of Kubernetes.
 
 use di_api::{
     names,
@@ -10,20 +10,20 @@ use kube::core::{
 };
 
 use super::{
-    claim::{Question, Scope},
-    weight,
+    node_count,
+    pod_create_check::{AccessQuery, Scope},
     wire::Request,
 };
 
-/// The plural of our kinds, which have the simplest one.
-fn resource(kind: &GroupVersionKind) -> String {
+/// The resource name of a kind; the plurals of all supported kinds end with `s`.
+fn resource_name(kind: &GroupVersionKind) -> String {
     format!("{}s.{}", kind.kind.to_lowercase(), kind.group)
 }
 
-/// The webhook configuration asks about what is not ours.
-pub(super) fn alien(kind: &GroupVersionKind) -> Status {
+/// The webhook configuration sends a kind that the webhooks do not support.
+pub(super) fn unsupported_kind(kind: &GroupVersionKind) -> Status {
     let message = format!(
-        "the webhooks of {} do not know {} of {}: the webhook configuration must not ask for it",
+        "the webhooks of {} do not support kind {} of {}: remove it from the webhook configuration",
         names::GROUP,
         kind.kind,
         kind.api_version()
@@ -31,8 +31,8 @@ pub(super) fn alien(kind: &GroupVersionKind) -> Status {
     Status::failure(&message, reason::BAD_REQUEST).with_code(400)
 }
 
-/// The object cannot run.
-pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
+/// The object has faults.
+pub(super) fn invalid_object(request: &Request, faults: &[Fault]) -> Status {
     let kind = &request.kind;
     let message = format!(
         "{}.{} {:?} is invalid: {}",
@@ -46,72 +46,72 @@ pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
         message: fault.detail.clone(),
         field: fault.field.clone(),
     });
-    let mut details = details(request);
+    let mut details = status_details(request);
     details.causes = causes.collect();
     Status::failure(&message, reason::INVALID)
         .with_code(422)
         .with_details(details)
 }
 
-/// There is more in the object than may be decoded.
-pub(super) fn too_heavy(request: &Request) -> Status {
+/// The request has more JSON nodes than the webhooks decode.
+pub(super) fn too_many_nodes(request: &Request) -> Status {
     let message = format!(
-        "{} {:?} is too large: it may have {} fields and list items, those of the object that it replaces and of managedFields \
-         among them; shorten its lists",
-        resource(&request.kind),
+        "{} {:?} is too large: the request may have at most {} fields and list items, including the old object and \
+         managedFields; shorten the lists of the object",
+        resource_name(&request.kind),
         request.name,
-        weight::MOST,
+        node_count::MAX_NODES,
     );
     Status::failure(&message, reason::REQUEST_ENTITY_TOO_LARGE)
         .with_code(413)
-        .with_details(details(request))
+        .with_details(status_details(request))
 }
 
-/// The author may not create the pods that would come of it.
-pub(super) fn forbidden(request: &Request, question: &Question) -> Status {
-    let remedy = match &question.scope {
+/// The author may not create pods in the scope of the object.
+pub(super) fn forbidden_pods(request: &Request, query: &AccessQuery) -> Status {
+    let remedy = match &query.scope {
         Scope::Namespace(namespace) => {
             format!("ask for a Role in the namespace {namespace:?} that allows to create pods")
         }
         Scope::Cluster => format!(
             "ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all \
-             namespaces use what is in {}; or make your own in the namespace of your jobs",
+             namespaces use the AggregatorConfig in {}; or create one in the namespace of your jobs",
             names::SYSTEM_NAMESPACE
         ),
     };
     let message = format!(
-        "{} {:?} is forbidden: User {:?} cannot create resource \"pods\" in API group \"\" {}: the orchestrator makes pods of its \
-         templates, so whoever sets them needs that right; {remedy}",
-        resource(&request.kind),
+        "{} {:?} is forbidden: User {:?} cannot create resource \"pods\" in API group \"\" {}: the orchestrator creates pods from its \
+         templates, so their author needs this right; {remedy}",
+        resource_name(&request.kind),
         request.name,
-        question.username(),
-        question.place(),
+        query.user_name(),
+        query.scope_text(),
     );
     Status::failure(&message, reason::FORBIDDEN)
         .with_code(403)
-        .with_details(details(request))
+        .with_details(status_details(request))
 }
 
-/// Nobody could say whether the author may create the pods that would come of it.
-pub(super) fn undecided(request: &Request, question: &Question) -> Status {
+/// The API server could not authorize the author.
+pub(super) fn authorization_unavailable(request: &Request, query: &AccessQuery) -> Status {
     let message = format!(
-        "{} {:?} is refused for now: the API server could not be asked whether User {:?} may create pods {}; try again, and if \
-         this goes on, look at the log of the webhooks in {}",
-        resource(&request.kind),
+        "{} {:?} is denied temporarily: cannot check with the API server whether User {:?} may create pods {}; try again, \
+         and if it fails again, check the log of the webhooks in {}",
+        resource_name(&request.kind),
         request.name,
-        question.username(),
-        question.place(),
+        query.user_name(),
+        query.scope_text(),
         names::SYSTEM_NAMESPACE
     );
-    let mut details = details(request);
-    // Clients of Kubernetes then try again by themselves.
+    let mut details = status_details(request);
+    // Makes Kubernetes clients retry automatically.
     details.retry_after_seconds = 1;
     Status::failure(&message, reason::SERVICE_UNAVAILABLE)
         .with_code(503)
         .with_details(details)
 }
 
-fn details(request: &Request) -> StatusDetails {
+fn status_details(request: &Request) -> StatusDetails {
     StatusDetails {
         name: request.name.clone(),
         group: request.kind.group.clone(),

@@ -5,15 +5,15 @@ use serde_json::json;
 use super::*;
 use crate::Error;
 
-mod heavy;
-mod rights;
+mod authorization;
+mod node_limit;
 mod updates;
 
-fn template() -> Value {
+fn di_template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})
 }
 
-fn job(spec: &Value) -> Value {
+fn job_with_spec(spec: &Value) -> Value {
     json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2",
         "kind": "DIJob",
@@ -22,11 +22,11 @@ fn job(spec: &Value) -> Value {
     })
 }
 
-fn good() -> Value {
-    job(&json!({"cleanPodPolicy": "Running", "coordinator": {"template": template()}}))
+fn valid_job() -> Value {
+    job_with_spec(&json!({"cleanPodPolicy": "Running", "coordinator": {"template": di_template()}}))
 }
 
-fn review(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
+fn review_of(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -52,42 +52,42 @@ fn review(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
     })
 }
 
-fn create(object: &Value) -> Value {
-    review("DIJob", "v1alpha2", "CREATE", object)
+fn create_review(object: &Value) -> Value {
+    review_of("DIJob", "v1alpha2", "CREATE", object)
 }
 
-fn judged(review: &Value) -> Judgement {
+fn outcome_of(review: &Value) -> ReviewOutcome {
     validate(review.to_string().as_bytes()).unwrap()
 }
 
-/// Where its author may create pods.
-fn granted(judgement: Judgement) -> Answer {
-    match judgement {
-        Judgement::Final(answer) => answer,
-        Judgement::Claimed(claim) => claim.granted().unwrap(),
+/// The response if the author may create pods.
+fn response_if_authorized(outcome: ReviewOutcome) -> ReviewResponse {
+    match outcome {
+        ReviewOutcome::Final(response) => response,
+        ReviewOutcome::NeedsAuthorization(check) => check.allow_response().unwrap(),
     }
 }
 
-fn read(answer: &Answer) -> Value {
-    let review: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(review["response"]["allowed"], answer.allowed);
+fn decode_response(response: &ReviewResponse) -> Value {
+    let review: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(review["response"]["allowed"], response.allowed);
     assert_eq!(review["response"]["uid"], "0c9a8d74");
     review
 }
 
-fn response(answer: &Answer) -> Value {
-    read(answer)["response"].clone()
+fn response_json(response: &ReviewResponse) -> Value {
+    decode_response(response)["response"].clone()
 }
 
-fn validated(review: &Value) -> Value {
-    response(&granted(judged(review)))
+fn validate_review(review: &Value) -> Value {
+    response_json(&response_if_authorized(outcome_of(review)))
 }
 
-fn mutated(object: &Value) -> (Value, Value) {
-    let review = create(object);
-    let answer = mutate(review.to_string().as_bytes()).unwrap();
-    assert!(answer.allowed);
-    let response = response(&answer);
+fn mutate_object(object: &Value) -> (Value, Value) {
+    let review = create_review(object);
+    let response = mutate(review.to_string().as_bytes()).unwrap();
+    assert!(response.allowed);
+    let response = response_json(&response);
     let mut object = object.clone();
     if !response["patch"].is_null() {
         let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
@@ -97,22 +97,22 @@ fn mutated(object: &Value) -> (Value, Value) {
     (response, object)
 }
 
-fn update(old: &Value, new: &Value) -> Value {
-    let mut review = review("DIJob", "v1alpha2", "UPDATE", new);
+fn update_review(old: &Value, new: &Value) -> Value {
+    let mut review = review_of("DIJob", "v1alpha2", "UPDATE", new);
     review["request"]["oldObject"] = old.clone();
     review
 }
 
 #[test]
-fn what_can_run_is_allowed() {
+fn valid_objects_are_allowed() {
     let config = json!({
         "metadata": {"name": "aggregator-config"},
-        "spec": {"aggregator": {"template": template()}},
+        "spec": {"aggregator": {"template": di_template()}},
     });
     for version in ["v1alpha1", "v1alpha2"] {
         for operation in ["CREATE", "UPDATE"] {
-            for (kind, object) in [("DIJob", &good()), ("AggregatorConfig", &config)] {
-                let response = validated(&review(kind, version, operation, object));
+            for (kind, object) in [("DIJob", &valid_job()), ("AggregatorConfig", &config)] {
+                let response = validate_review(&review_of(kind, version, operation, object));
                 assert_eq!(response["allowed"], true, "{response}");
             }
         }
@@ -120,8 +120,8 @@ fn what_can_run_is_allowed() {
 }
 
 #[test]
-fn what_cannot_run_is_denied_with_the_field_at_fault() {
-    let coordinator = json!({"template": template()});
+fn invalid_object_is_denied_with_field_of_fault() {
+    let coordinator = json!({"template": di_template()});
     let nameless = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
     let cases = [
         (
@@ -151,7 +151,8 @@ fn what_cannot_run_is_denied_with_the_field_at_fault() {
     ];
     for (kind, spec, field, reason) in cases {
         for version in ["v1alpha1", "v1alpha2"] {
-            let response = validated(&review(kind, version, "CREATE", &job(&spec)));
+            let response =
+                validate_review(&review_of(kind, version, "CREATE", &job_with_spec(&spec)));
             assert_eq!(response["allowed"], false, "{spec}");
             let status = &response["status"];
             assert_eq!(
@@ -177,128 +178,139 @@ fn what_cannot_run_is_denied_with_the_field_at_fault() {
 }
 
 #[test]
-fn an_update_is_judged_by_the_new_object() {
-    let bad = job(&json!({"cleanPodPolicy": "Sometimes"}));
-    let mut review = review("DIJob", "v1alpha2", "UPDATE", &bad);
-    review["request"]["oldObject"] = good();
-    assert_eq!(validated(&review)["allowed"], false);
-    review["request"]["object"] = good();
-    review["request"]["oldObject"] = bad;
-    assert_eq!(validated(&review)["allowed"], true);
+fn update_is_validated_by_new_object() {
+    let invalid = job_with_spec(&json!({"cleanPodPolicy": "Sometimes"}));
+    let mut review = review_of("DIJob", "v1alpha2", "UPDATE", &invalid);
+    review["request"]["oldObject"] = valid_job();
+    assert_eq!(validate_review(&review)["allowed"], false);
+    review["request"]["object"] = valid_job();
+    review["request"]["oldObject"] = invalid;
+    assert_eq!(validate_review(&review)["allowed"], true);
 }
 
 #[test]
-fn what_is_going_is_never_held_up() {
-    let mut bad = job(&json!({"cleanPodPolicy": "Sometimes"}));
+fn deletion_of_invalid_object_is_allowed() {
+    let mut invalid = job_with_spec(&json!({"cleanPodPolicy": "Sometimes"}));
     let null = Value::Null;
     for operation in ["DELETE", "CONNECT"] {
         for kind in ["DIJob", "AggregatorConfig"] {
-            let response = validated(&review(kind, "v1alpha2", operation, &null));
+            let response = validate_review(&review_of(kind, "v1alpha2", operation, &null));
             assert_eq!(response["allowed"], true);
         }
     }
-    let good = good();
-    bad["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
-    assert_eq!(validated(&update(&bad, &bad))["allowed"], true);
-    assert!(matches!(judged(&update(&bad, &good)), Judgement::Final(_)));
-    // Only what is stored tells.
-    let unstored = review("DIJob", "v1alpha1", "CREATE", &bad);
-    assert_eq!(validated(&unstored)["allowed"], false);
+    let good = valid_job();
+    invalid["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    assert_eq!(
+        validate_review(&update_review(&invalid, &invalid))["allowed"],
+        true
+    );
+    assert!(matches!(
+        outcome_of(&update_review(&invalid, &good)),
+        ReviewOutcome::Final(_)
+    ));
+    // Only the deletion timestamp of a stored object counts.
+    let unstored = review_of("DIJob", "v1alpha1", "CREATE", &invalid);
+    assert_eq!(validate_review(&unstored)["allowed"], false);
 }
 
 #[test]
-fn aliens_are_denied_and_told_so() {
-    let alien_group = {
-        let mut review = create(&good());
+fn unsupported_kind_is_denied_with_message() {
+    let other_group = {
+        let mut review = create_review(&valid_job());
         review["request"]["kind"]["group"] = json!("apps");
         review
     };
     for review in [
-        review("Pod", "v1", "CREATE", &good()),
-        review("DIJob", "v2", "CREATE", &good()),
-        alien_group,
+        review_of("Pod", "v1", "CREATE", &valid_job()),
+        review_of("DIJob", "v2", "CREATE", &valid_job()),
+        other_group,
     ] {
-        let response = validated(&review);
+        let response = validate_review(&review);
         assert_eq!(response["allowed"], false);
         assert_eq!(response["status"]["code"], 400);
         let message = response["status"]["message"].as_str().unwrap();
-        assert!(message.contains("do not know"), "{message}");
+        assert!(message.contains("do not support"), "{message}");
         assert!(!mutate(review.to_string().as_bytes()).unwrap().allowed);
     }
 }
 
 #[test]
-fn generated_names_are_shown_by_their_beginning() {
-    let mut bad = job(&json!({}));
-    bad["metadata"] = json!({"generateName": "run-"});
-    let mut review = create(&bad);
+fn generate_name_is_shown_for_missing_name() {
+    let mut invalid = job_with_spec(&json!({}));
+    invalid["metadata"] = json!({"generateName": "run-"});
+    let mut review = create_review(&invalid);
     review["request"]["name"] = json!("");
-    let response = validated(&review);
+    let response = validate_review(&review);
     assert_eq!(response["status"]["details"]["name"], "run-");
 }
 
 #[test]
-fn defaults_come_as_a_base64_json_patch() {
+fn defaults_are_returned_as_base64_json_patch() {
     for written in [json!({}), json!({"cleanPodPolicy": ""})] {
-        let (response, object) = mutated(&job(&written));
+        let (response, object) = mutate_object(&job_with_spec(&written));
         assert_eq!(response["patchType"], "JSONPatch");
         assert_eq!(object["spec"]["cleanPodPolicy"], "Running");
     }
-    let (response, object) = mutated(&job(&json!({"cleanPodPolicy": "ALL"})));
+    let (response, object) = mutate_object(&job_with_spec(&json!({"cleanPodPolicy": "ALL"})));
     assert!(response["patch"].is_string(), "{response}");
     assert_eq!(object["spec"]["cleanPodPolicy"], "All");
 }
 
 #[test]
-fn nothing_is_patched_where_nothing_is_to_be_filled_in() {
-    let (unpatched, _) = mutated(&good());
+fn complete_object_gets_no_patch() {
+    let (unpatched, _) = mutate_object(&valid_job());
     assert!(unpatched.get("patch").is_none() && unpatched.get("patchType").is_none());
-    let config = review("AggregatorConfig", "v1alpha1", "CREATE", &job(&json!({})));
-    let answer = mutate(config.to_string().as_bytes()).unwrap();
-    assert!(answer.allowed && response(&answer).get("patch").is_none());
+    let config = review_of(
+        "AggregatorConfig",
+        "v1alpha1",
+        "CREATE",
+        &job_with_spec(&json!({})),
+    );
+    let response = mutate(config.to_string().as_bytes()).unwrap();
+    assert!(response.allowed && response_json(&response).get("patch").is_none());
 }
 
 #[test]
-fn an_answer_is_of_the_version_that_was_asked_in() {
+fn response_has_api_version_of_request() {
     for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
-        let mut review = create(&good());
+        let mut review = create_review(&valid_job());
         review["apiVersion"] = json!(version);
         let mutated = mutate(review.to_string().as_bytes()).unwrap();
-        let Judgement::Claimed(claim) = judged(&review) else {
-            panic!("anybody could run it");
+        let ReviewOutcome::NeedsAuthorization(check) = outcome_of(&review) else {
+            panic!("no authorization needed");
         };
-        let answers = [
+        let responses = [
             mutated,
-            claim.refused().unwrap(),
-            claim.undecided().unwrap(),
-            claim.granted().unwrap(),
+            check.deny_response().unwrap(),
+            check.error_response().unwrap(),
+            check.allow_response().unwrap(),
         ];
-        for answer in answers.map(|answer| read(&answer)) {
-            assert_eq!(answer["apiVersion"], version);
-            assert_eq!(answer["kind"], "AdmissionReview");
-            assert!(answer.get("request").is_none());
+        for response in responses.map(|response| decode_response(&response)) {
+            assert_eq!(response["apiVersion"], version);
+            assert_eq!(response["kind"], "AdmissionReview");
+            assert!(response.get("request").is_none());
         }
     }
 }
 
 #[test]
-fn what_is_no_review_is_malformed() {
-    let mut newer = create(&good());
+fn invalid_review_is_malformed() {
+    let mut newer = create_review(&valid_job());
     newer["apiVersion"] = json!("admission.k8s.io/v2");
-    let mut empty = create(&good());
+    let mut empty = create_review(&valid_job());
     empty["request"] = Value::Null;
-    let mut unheard_of = create(&good());
-    unheard_of["request"]["operation"] = json!("PATCH");
-    let mut nobody = create(&good());
-    nobody["request"]["userInfo"] = json!("ann");
-    let mut missing = create(&good());
+    let mut unknown_operation = create_review(&valid_job());
+    unknown_operation["request"]["operation"] = json!("PATCH");
+    let mut invalid_user = create_review(&valid_job());
+    invalid_user["request"]["userInfo"] = json!("ann");
+    let mut missing = create_review(&valid_job());
     missing["request"].as_object_mut().unwrap().remove("kind");
     let nested = {
-        let mut object = good();
+        let mut object = valid_job();
         for _ in 0..200 {
             object = json!({ "spec": object });
         }
-        create(&object)
+        create_review(&object)
     };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
@@ -307,17 +319,21 @@ fn what_is_no_review_is_malformed() {
         "[]",
         "null",
         &deep,
-        &good().to_string(),
+        &valid_job().to_string(),
         &newer.to_string(),
         &empty.to_string(),
-        &create(&Value::Null).to_string(),
-        &create(&json!([])).to_string(),
-        &create(&json!("job")).to_string(),
-        &unheard_of.to_string(),
-        &nobody.to_string(),
+        &create_review(&Value::Null).to_string(),
+        &create_review(&json!([])).to_string(),
+        &create_review(&json!("job")).to_string(),
+        &unknown_operation.to_string(),
+        &invalid_user.to_string(),
         &missing.to_string(),
         &nested.to_string(),
-        &format!("{} {}", create(&good()), create(&good())),
+        &format!(
+            "{} {}",
+            create_review(&valid_job()),
+            create_review(&valid_job())
+        ),
     ] {
         let errors = [
             mutate(body.as_bytes()).unwrap_err(),
@@ -330,13 +346,13 @@ fn what_is_no_review_is_malformed() {
 }
 
 #[test]
-fn doubts_come_as_warnings_in_both_versions() {
-    let mut doubtful = good();
+fn warnings_are_returned_in_both_versions() {
+    let mut doubtful = valid_job();
     doubtful["spec"]["ttlSecondsAfterFinished"] = json!(0);
     for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
-        let mut review = create(&doubtful);
+        let mut review = create_review(&doubtful);
         review["apiVersion"] = json!(version);
-        let response = validated(&review);
+        let response = validate_review(&review);
         assert_eq!(response["allowed"], true);
         assert_eq!(
             response["warnings"],
@@ -345,31 +361,37 @@ fn doubts_come_as_warnings_in_both_versions() {
             ])
         );
     }
-    // Beside a refusal, too, where it can be read.
-    let warning = validated(&create(&doubtful))["warnings"].take();
-    let mut bad = doubtful.clone();
-    bad["spec"]["coordinator"]["template"]["spec"]["containers"][0]["name"] = json!("main");
-    for review in [create(&bad), update(&good(), &bad)] {
-        let response = validated(&review);
+    // A denial has the warnings too, if the object can be decoded.
+    let warning = validate_review(&create_review(&doubtful))["warnings"].take();
+    let mut invalid = doubtful.clone();
+    invalid["spec"]["coordinator"]["template"]["spec"]["containers"][0]["name"] = json!("main");
+    for review in [
+        create_review(&invalid),
+        update_review(&valid_job(), &invalid),
+    ] {
+        let response = validate_review(&review);
         assert_eq!(
             (&response["allowed"], &response["warnings"]),
             (&json!(false), &warning)
         );
     }
-    bad["spec"]["suspend"] = json!("no");
-    let unreadable = validated(&create(&bad));
+    invalid["spec"]["suspend"] = json!("no");
+    let unreadable = validate_review(&create_review(&invalid));
     assert_eq!(unreadable["allowed"], false);
     assert!(unreadable.get("warnings").is_none());
     let mut labelled = doubtful.clone();
     labelled["metadata"]["labels"] = json!({"team": "rl"});
-    for review in [create(&good()), update(&doubtful, &labelled)] {
-        assert!(validated(&review).get("warnings").is_none());
+    for review in [
+        create_review(&valid_job()),
+        update_review(&doubtful, &labelled),
+    ] {
+        assert!(validate_review(&review).get("warnings").is_none());
     }
 }
 
 #[test]
-fn a_configuration_that_nobody_looks_for_is_warned_of() {
-    let called = |name: &str| json!({"metadata": {"name": name}, "spec": {"aggregator": {"template": template()}}});
+fn config_with_unused_name_gets_warning() {
+    let config_named = |name: &str| json!({"metadata": {"name": name}, "spec": {"aggregator": {"template": di_template()}}});
     for (name, expected) in [
         ("aggregator-config", Value::Null),
         (
@@ -379,8 +401,13 @@ fn a_configuration_that_nobody_looks_for_is_warned_of() {
             ]),
         ),
     ] {
-        let review = review("AggregatorConfig", "v1alpha1", "CREATE", &called(name));
-        let response = validated(&review);
+        let review = review_of(
+            "AggregatorConfig",
+            "v1alpha1",
+            "CREATE",
+            &config_named(name),
+        );
+        let response = validate_review(&review);
         assert_eq!(
             (&response["allowed"], &response["warnings"]),
             (&json!(true), &expected)
@@ -389,10 +416,10 @@ fn a_configuration_that_nobody_looks_for_is_warned_of() {
 }
 
 #[test]
-fn a_misspelt_field_is_denied_by_its_name() {
-    let mut bad = good();
-    bad["spec"]["cleanPodPolciy"] = json!("All");
-    let response = validated(&create(&bad));
+fn misspelled_field_is_denied_with_suggestion() {
+    let mut invalid = valid_job();
+    invalid["spec"]["cleanPodPolciy"] = json!("All");
+    let response = validate_review(&create_review(&invalid));
     assert_eq!(
         response["status"]["message"],
         r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?"#

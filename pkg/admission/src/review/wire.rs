@@ -1,34 +1,35 @@
-//! `AdmissionReview` as it comes and goes. Only what is looked at is decoded, and that once: objects are as large as all the rest.
+//! Decodes and encodes `AdmissionReview`. Only the needed fields are decoded, and only once,
+//! because objects are large.
 
 use std::{borrow::Cow, fmt};
 
-use di_api::{DIJob, names, validation::Decoded};
+use di_api::{DIJob, names, validation::Read};
 use json_patch::Patch;
 use k8s_openapi::ByteString;
 use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
-use super::{Answer, user::User};
+use super::{ReviewResponse, user::User};
 use crate::{Error, Result};
 
 const KIND: &str = "AdmissionReview";
-/// Both have the same shape.
+/// Both versions have the same fields.
 const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Incoming<'a, O, P> {
+struct IncomingReview<'a, O, P> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
-    request: Option<Asked<O, P>>,
+    request: Option<RawRequest<O, P>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<O, P> {
+struct RawRequest<O, P> {
     uid: String,
     kind: GroupVersionKind,
     #[serde(default)]
@@ -38,49 +39,50 @@ struct Asked<O, P> {
     operation: P,
     #[serde(default)]
     user_info: User,
-    // A job takes kilobytes even if it is empty, and would be moved with all that holds it.
+    // Boxed: a decoded job has a size of kilobytes, and this struct is moved several times.
     object: Option<Box<O>>,
     old_object: Option<Box<O>>,
 }
 
-/// Creation alone: a review of anything else is given up before its objects are read, which come after the operation.
+/// Accepts only CREATE. The operation precedes the objects, so other reviews fail before their
+/// objects are decoded.
 #[derive(Deserialize)]
 enum Create {
     #[serde(rename = "CREATE")]
     Create,
 }
 
-/// What is asked, its objects aside.
+/// A request without its objects.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Of the review.
+    /// API version of the review.
     version: &'static str,
     uid: String,
     pub(super) kind: GroupVersionKind,
-    /// The name, or what it will begin with where the server is to make it up.
+    /// Name of the object, or its `generateName`.
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) user: User,
 }
 
-/// A review of objects that are read as `O`.
+/// A review with objects decoded as `O`.
 pub(super) struct Review<O> {
     pub(super) request: Request,
-    /// Nothing where the operation leaves none.
+    /// The new object; `None` for operations without one.
     pub(super) object: Option<O>,
-    /// The object whose place the new one takes.
+    /// The old object of an update.
     pub(super) replaced: Option<O>,
 }
 
-/// An object as far as reviews themselves look at it.
+/// The part of an object that decoding a review needs.
 pub(super) trait Object: for<'de> Deserialize<'de> {
-    /// Whether it is one at all.
+    /// Whether the value is a JSON object.
     fn is_object(&self) -> bool {
         true
     }
 
-    /// Its `metadata.name`, or the beginning of what it will be.
-    fn name(&self) -> &str;
+    /// The `metadata.name`, or else the `metadata.generateName`.
+    fn object_name(&self) -> &str;
 }
 
 impl Object for Value {
@@ -88,16 +90,16 @@ impl Object for Value {
         Self::is_object(self)
     }
 
-    fn name(&self) -> &str {
-        let of = |field: &str| self["metadata"][field].as_str();
-        of("name")
-            .or_else(|| of("generateName"))
+    fn object_name(&self) -> &str {
+        let metadata = |field: &str| self["metadata"][field].as_str();
+        metadata("name")
+            .or_else(|| metadata("generateName"))
             .unwrap_or_default()
     }
 }
 
-impl Object for Decoded<DIJob> {
-    fn name(&self) -> &str {
+impl Object for Read<DIJob> {
+    fn object_name(&self) -> &str {
         let ObjectMeta {
             name,
             generate_name,
@@ -109,30 +111,30 @@ impl Object for Decoded<DIJob> {
     }
 }
 
-/// An object of which is read only how it is called, and whether it is being deleted.
+/// An object that is decoded only to its name and deletion timestamp.
 #[derive(Deserialize)]
-pub(super) struct Outline {
+pub(super) struct ObjectMetaOnly {
     #[serde(default)]
-    metadata: Called,
+    metadata: MetaFields,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Called {
+struct MetaFields {
     name: Option<String>,
     generate_name: Option<String>,
     deletion_timestamp: Option<IgnoredAny>,
 }
 
-impl Outline {
-    pub(super) fn is_going(&self) -> bool {
+impl ObjectMetaOnly {
+    pub(super) fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 }
 
-impl Object for Outline {
-    fn name(&self) -> &str {
-        let Called {
+impl Object for ObjectMetaOnly {
+    fn object_name(&self) -> &str {
+        let MetaFields {
             name,
             generate_name,
             ..
@@ -143,14 +145,14 @@ impl Object for Outline {
     }
 }
 
-/// The review that `body` is.
-pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
-    let Parts {
+/// Decodes the review in `body`.
+pub(super) fn decode_review<O: Object>(body: &[u8]) -> Result<Review<O>> {
+    let RequestParts {
         request,
         operation,
         object,
         old_object,
-    } = read::<O, Operation>(body)?;
+    } = read_request::<O, Operation>(body)?;
     let replaced = match operation {
         Operation::Create => None,
         Operation::Update => old_object.map(|old| *old),
@@ -163,7 +165,7 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
         }
     };
     let object = object.filter(|object| object.is_object());
-    let object = *object.ok_or_else(|| malformed(&"no object"))?;
+    let object = *object.ok_or_else(|| malformed_error(&"the request has no object"))?;
     Ok(Review {
         request,
         object: Some(object),
@@ -171,74 +173,77 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
     })
 }
 
-/// A review of a new job that can be read as one, which nearly all are. Any other is for [`decode`].
-pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Decoded<DIJob>>)> {
-    let Parts {
+/// Decodes a review of a new job, which is the usual case. Other reviews need [`decode_review`].
+/// See docs/decisions/0013.
+pub(super) fn decode_new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
+    let RequestParts {
         request,
         operation: Create::Create,
         object,
         ..
-    } = read::<Decoded<DIJob>, Create>(body).ok()?;
-    let is_job = request.is_ours() && request.kind.kind == "DIJob";
+    } = read_request::<Read<DIJob>, Create>(body).ok()?;
+    let is_job = request.is_supported() && request.kind.kind == "DIJob";
     Some((request, object.filter(|_| is_job)?))
 }
 
-/// A request, and what is left of it.
-struct Parts<O, P> {
+/// A decoded request and its objects.
+struct RequestParts<O, P> {
     request: Request,
     operation: P,
     object: Option<Box<O>>,
     old_object: Option<Box<O>>,
 }
 
-fn read<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<Parts<O, P>> {
-    let review: Incoming<'_, O, P> =
-        serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+fn read_request<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<RequestParts<O, P>> {
+    let review: IncomingReview<'_, O, P> =
+        serde_json::from_slice(body).map_err(|error| malformed_error(&error))?;
     let version = VERSIONS
         .into_iter()
         .find(|version| review.kind == KIND && review.api_version == *version);
     let Some(version) = version else {
-        return Err(malformed(&format_args!(
-            "cannot answer {:?} of {:?}, only AdmissionReview of admission.k8s.io/v1 and v1beta1",
+        return Err(malformed_error(&format_args!(
+            "{:?} of {:?} is not supported, only AdmissionReview of admission.k8s.io/v1 and v1beta1",
             review.kind, review.api_version
         )));
     };
-    let asked = review.request.ok_or_else(|| malformed(&"no request"))?;
-    let name = match (asked.name, &asked.object) {
-        (name, Some(object)) if name.is_empty() => object.name().to_owned(),
+    let raw = review
+        .request
+        .ok_or_else(|| malformed_error(&"the review has no request"))?;
+    let name = match (raw.name, &raw.object) {
+        (name, Some(object)) if name.is_empty() => object.object_name().to_owned(),
         (name, _) => name,
     };
     let request = Request {
         version,
-        uid: asked.uid,
-        kind: asked.kind,
+        uid: raw.uid,
+        kind: raw.kind,
         name,
-        namespace: asked.namespace,
-        user: asked.user_info,
+        namespace: raw.namespace,
+        user: raw.user_info,
     };
-    Ok(Parts {
+    Ok(RequestParts {
         request,
-        operation: asked.operation,
-        object: asked.object,
-        old_object: asked.old_object,
+        operation: raw.operation,
+        object: raw.object,
+        old_object: raw.old_object,
     })
 }
 
-pub(super) fn malformed(why: &dyn fmt::Display) -> Error {
-    Error::Malformed(why.to_string())
+pub(super) fn malformed_error(reason: &dyn fmt::Display) -> Error {
+    Error::Malformed(reason.to_string())
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outgoing<'a> {
+struct OutgoingReview<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: RawResponse<'a>,
 }
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct RawResponse<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,57 +257,61 @@ struct Response<'a> {
 }
 
 impl Request {
-    /// Whether it is about a kind of our group, of a version that there is.
-    pub(super) fn is_ours(&self) -> bool {
+    /// Whether the kind belongs to the group of the orchestrator, in a served version.
+    pub(super) fn is_supported(&self) -> bool {
         let versions = [names::VERSION, names::LEGACY_VERSION];
         self.kind.group == names::GROUP && versions.contains(&self.kind.version.as_str())
     }
 
-    /// Lets it go on, and tells its author these.
-    pub(super) fn allow(&self, warnings: Vec<String>) -> Result<Answer> {
-        self.answer(Response {
+    /// The response that allows the request, with these warnings.
+    pub(super) fn allow(&self, warnings: Vec<String>) -> Result<ReviewResponse> {
+        self.build_response(RawResponse {
             allowed: true,
             warnings,
-            ..Response::default()
+            ..RawResponse::default()
         })
     }
 
-    /// Lets it go on, changed.
-    pub(super) fn patch(&self, patch: &Patch) -> Result<Answer> {
+    /// The response that allows the request and patches the object.
+    pub(super) fn allow_with_patch(&self, patch: &Patch) -> Result<ReviewResponse> {
         let patch = serde_json::to_vec(patch).map_err(Error::Encode)?;
-        self.answer(Response {
+        self.build_response(RawResponse {
             allowed: true,
             patch_type: Some("JSONPatch"),
             patch: Some(ByteString(patch)),
-            ..Response::default()
+            ..RawResponse::default()
         })
     }
 
-    /// Refuses it.
-    pub(super) fn deny(&self, status: &Status) -> Result<Answer> {
+    /// The response that denies the request.
+    pub(super) fn deny(&self, status: &Status) -> Result<ReviewResponse> {
         self.deny_and_warn(status, Vec::new())
     }
 
-    /// Refuses it, and tells its author these besides.
-    pub(super) fn deny_and_warn(&self, status: &Status, warnings: Vec<String>) -> Result<Answer> {
-        self.answer(Response {
+    /// The response that denies the request, with these warnings.
+    pub(super) fn deny_and_warn(
+        &self,
+        status: &Status,
+        warnings: Vec<String>,
+    ) -> Result<ReviewResponse> {
+        self.build_response(RawResponse {
             status: Some(status),
             warnings,
-            ..Response::default()
+            ..RawResponse::default()
         })
     }
 
-    fn answer<'a>(&'a self, mut response: Response<'a>) -> Result<Answer> {
+    fn build_response<'a>(&'a self, mut response: RawResponse<'a>) -> Result<ReviewResponse> {
         response.uid = &self.uid;
         let allowed = response.allowed;
         let code = response.status.map_or(200, |status| status.code);
-        let review = Outgoing {
+        let review = OutgoingReview {
             api_version: self.version,
             kind: KIND,
             response,
         };
         let body = serde_json::to_vec(&review).map_err(Error::Encode)?;
-        Ok(Answer {
+        Ok(ReviewResponse {
             allowed,
             code,
             body,

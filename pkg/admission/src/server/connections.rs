@@ -1,4 +1,4 @@
-//! The loop that accepts connections, and what bounds each of them.
+//! Accepts connections and limits each of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,32 +16,37 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::peers::Peers;
+use super::peer_connections::PeerConnections;
 use crate::{Certificates, Metrics, Result, tls};
 
-/// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. The API server's have some 300.
-const HEAD_LIMIT: u32 = 16 << 10;
-/// Requests of one connection that are answered at the same time. An API server that has more makes another connection.
-const STREAMS: u32 = 16;
-/// How much a peer may send ahead of what is read: of one request, and on one connection. That is as much as all its requests may have, so that
-/// those that wait for memory hold up no other.
-const STREAM_WINDOW: u32 = 16 << 10;
-const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+/// Maximum size of the head of a request, and of the read buffer of a connection. Heads of the API
+/// server have some 300 bytes.
+const MAX_HEAD_BYTES: u32 = 16 << 10;
+/// Maximum number of concurrent requests of a connection. An API server with more opens another
+/// one.
+const MAX_STREAMS: u32 = 16;
+/// Flow-control window of one request.
+const STREAM_WINDOW_BYTES: u32 = 16 << 10;
+/// Flow-control window of a connection: the sum of all requests, so that requests that wait for
+/// memory do not block others.
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// What requests under way are given once the connection is to end.
-const GRACE: Duration = Duration::from_secs(10);
+/// Time for running requests to finish before a connection is closed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What connections may take.
+/// Limits of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many there may be; further ones wait.
+    /// Maximum number of connections. Further ones wait.
     pub connections: usize,
-    /// How many one address may have; further ones are closed. All API servers of a cluster may come from one.
+    /// Maximum number of connections of one address. Further ones are closed. All API servers of a
+    /// cluster can have the same address.
     pub per_address: usize,
-    /// How long a peer may take for the handshake, for the head of a request, or to answer a ping.
-    pub peer: Duration,
-    /// A connection takes no further requests after this time, so that after a rollout all replicas get their share again.
-    pub age: Duration,
+    /// Time limit of a peer for the TLS handshake, the head of a request and the response to a
+    /// ping.
+    pub peer_timeout: Duration,
+    /// Maximum age of a connection, so that the load is balanced again after a rollout.
+    pub max_age: Duration,
 }
 
 impl Default for Limits {
@@ -49,14 +54,15 @@ impl Default for Limits {
         Self {
             connections: 1024,
             per_address: 64,
-            peer: Duration::from_secs(10),
-            age: Duration::from_secs(600),
+            peer_timeout: Duration::from_secs(10),
+            max_age: Duration::from_secs(600),
         }
     }
 }
 
-/// Serves `router` over TLS 1.2 and 1.3 with whatever certificate `certificates` has, until `shutdown` is over and then until
-/// the requests under way are answered.
+/// Serves `router` over TLS 1.2 and 1.3 with the current certificate of `certificates`.
+///
+/// After `shutdown` completes, it waits for the running requests and returns.
 ///
 /// # Errors
 /// When TLS cannot be configured.
@@ -69,13 +75,13 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(certificates)?));
-    let free = Arc::new(Semaphore::new(limits.connections));
-    let mut peers = Peers::default();
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let mut peers = PeerConnections::default();
     let (stop, stopping) = watch::channel(());
     tokio::pin!(shutdown);
     loop {
         let next = async {
-            let permit = free.clone().acquire_owned().await;
+            let permit = permits.clone().acquire_owned().await;
             (permit, listener.accept().await)
         };
         let (permit, accepted) = tokio::select! {
@@ -85,22 +91,22 @@ pub async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, perhaps: they come back as connections end.
+                // The process may be out of file descriptors until connections end.
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Could not accept a connection"
+                    "Cannot accept a connection, retrying"
                 );
                 drop(error);
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Some(counted) = peers.count(peer.ip(), limits.per_address) else {
-            tracing::debug!(%peer, "Closed a connection: its address has too many");
-            metrics.connection_refused();
+        let Some(guard) = peers.add_connection(peer.ip(), limits.per_address) else {
+            tracing::debug!(%peer, "Closed a connection: its address has too many connections");
+            metrics.count_refused_connection();
             continue;
         };
-        let served = connection(
+        let served = serve_connection(
             stream,
             acceptor.clone(),
             router.clone(),
@@ -109,73 +115,73 @@ pub async fn serve(
         );
         tokio::spawn(async move {
             served.await;
-            drop((counted, permit));
+            drop((guard, permit));
         });
     }
     drop((listener, stopping));
     stop.send_replace(());
-    if timeout(GRACE, stop.closed()).await.is_err() {
-        tracing::warn!("Some reviews were not answered in time");
+    if timeout(DRAIN_TIMEOUT, stop.closed()).await.is_err() {
+        tracing::warn!("Stopped before all reviews were answered");
     }
     Ok(())
 }
 
-/// Serves one connection until it ends, the server stops, or it is too old.
-async fn connection(
+/// Serves one connection until it ends, the server stops, or its maximum age is reached.
+async fn serve_connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<()>,
 ) {
-    // Answers are small, and the API server waits for them.
+    // Responses are small, and the API server waits for them.
     stream.set_nodelay(true).ok();
-    // Boxed, as what comes after it is: a connection is to keep only what it still needs.
-    let begins = timeout(limits.peer, async {
+    // Boxed, so that the connection frees the state of the handshake afterwards.
+    let handshake = timeout(limits.peer_timeout, async {
         let mut stream = acceptor.accept(stream).await?;
-        // hyper looks at its clock from the first byte on only.
+        // hyper starts its header timeout with the first byte, so wait for that byte here.
         stream.fill_buf().await?;
         std::io::Result::Ok(Box::new(stream))
     });
-    let begins = Box::pin(begins);
-    let begun = tokio::select! {
-        begun = begins => begun,
+    let handshake = Box::pin(handshake);
+    let result = tokio::select! {
+        result = handshake => result,
         _ = stopping.changed() => return,
     };
-    let Ok(Ok(stream)) = begun else {
+    let Ok(Ok(stream)) = result else {
         return;
     };
     let builder = Builder::new(TokioExecutor::new());
-    // Told, not guessed: guessing would wait for a hesitant peer for ever.
+    // Choose the protocol by ALPN; sniffing would block on a silent client.
     let mut builder = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => builder.http2_only(),
         _ => builder.http1_only(),
     };
-    // Without timers hyper waits for ever for what a client does not send.
+    // Without timers hyper has no timeouts for a silent client.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.peer)
-        .max_buf_size(HEAD_LIMIT as usize);
+        .header_read_timeout(limits.peer_timeout)
+        .max_buf_size(MAX_HEAD_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(limits.peer)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEAD_LIMIT)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
+        .keep_alive_timeout(limits.peer_timeout)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut served = Box::pin(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        _ = timeout(limits.age, stopping.changed()) => {
+        _ = timeout(limits.max_age, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
-            timeout(GRACE, served).await.unwrap_or(Ok(()))
+            timeout(DRAIN_TIMEOUT, served).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(error, "A connection broke off");
+        tracing::debug!(error, "A connection ended with an error");
     }
 }

@@ -1,4 +1,4 @@
-//! Peers that behave badly, over real connections.
+//! Tests of misbehaving peers over real connections.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    tests::{open, review},
+    tests::{open_router, review_with_policy},
     *,
 };
 use crate::{Bundle, Certificates, Settings, tls};
@@ -21,8 +21,8 @@ use crate::{Bundle, Certificates, Settings, tls};
 const LIMITS: Limits = Limits {
     connections: 8,
     per_address: 64,
-    peer: Duration::from_secs(30),
-    age: Duration::from_secs(600),
+    peer_timeout: Duration::from_secs(30),
+    max_age: Duration::from_secs(600),
 };
 
 struct Server {
@@ -35,15 +35,15 @@ impl Server {
         let names = Settings::default().dns_names();
         let trusted =
             Bundle::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap();
-        let certificates = Certificates::shared();
-        certificates.serve(trusted.certified_key().unwrap());
+        let certificates = Certificates::new_shared();
+        certificates.set_certificate(trusted.certified_key().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let forever = std::future::pending();
         let metrics = Metrics::default();
         tokio::spawn(serve(
             listener,
-            open(),
+            open_router(),
             certificates,
             limits,
             metrics,
@@ -66,7 +66,7 @@ impl Server {
         for authority in CertificateDer::pem_slice_iter(&self.trusted.authorities) {
             roots.add(authority.unwrap()).unwrap();
         }
-        let config = ClientConfig::builder_with_provider(tls::provider())
+        let config = ClientConfig::builder_with_provider(tls::crypto_provider())
             .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots)
@@ -78,17 +78,17 @@ impl Server {
             .await
     }
 
-    /// The status of the answer to these bytes, and what follows it.
+    /// Sends these bytes; returns the status and the whole response.
     async fn ask(&self, bytes: &[u8]) -> (u16, String) {
         ask(&mut self.connect().await, bytes).await
     }
 
-    async fn serves_well(&self) {
-        let body = review("None");
-        let (status, answer) = self.ask(&post("/validate", body.as_bytes())).await;
+    async fn assert_serving(&self) {
+        let body = review_with_policy("None");
+        let (status, response) = self.ask(&post("/validate", body.as_bytes())).await;
         assert!(
-            status == 200 && answer.contains(r#""allowed":true"#),
-            "{answer}"
+            status == 200 && response.contains(r#""allowed":true"#),
+            "{response}"
         );
     }
 }
@@ -102,26 +102,26 @@ fn post(path: &str, body: &[u8]) -> Vec<u8> {
 }
 
 async fn ask(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) -> (u16, String) {
-    // A server that has heard enough may close while we still write.
+    // The server may close the connection before all bytes are written.
     stream.write_all(bytes).await.ok();
-    let mut answer = Vec::new();
-    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer));
-    read.await.expect("an answer, or the end").ok();
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.get(9..12).and_then(|code| code.parse().ok());
-    (status.unwrap_or_default(), answer)
+    let mut response = Vec::new();
+    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut response));
+    read.await.expect("a response or the end").ok();
+    let response = String::from_utf8_lossy(&response).into_owned();
+    let status = response.get(9..12).and_then(|code| code.parse().ok());
+    (status.unwrap_or_default(), response)
 }
 
 #[tokio::test]
-async fn what_is_no_review_gets_a_clean_answer() {
+async fn invalid_request_gets_error_response() {
     let server = Server::start(LIMITS).await;
-    let good = review("None");
+    let good = review_with_policy("None");
     let with = |from: &str, to: &str| {
         assert!(good.contains(from));
         good.replacen(from, to, 1)
     };
     let deep = "[".repeat(100_000);
-    let huge = format!(r#"{{"padding": "{}"}}"#, "x".repeat(MAX_BODY));
+    let huge = format!(r#"{{"padding": "{}"}}"#, "x".repeat(MAX_BODY_BYTES));
     let cases = [
         ("empty", String::new(), 400),
         ("cut off", good[..good.len() / 2].to_owned(), 400),
@@ -164,11 +164,11 @@ async fn what_is_no_review_gets_a_clean_answer() {
         ),
     ];
     for path in ["/validate", "/mutate"] {
-        for (what, body, expected) in &cases {
-            let (status, answer) = server.ask(&post(path, body.as_bytes())).await;
-            assert_eq!(status, *expected, "{what}: {answer}");
-            if *what == "v1beta1" {
-                assert!(answer.contains("admission.k8s.io/v1beta1"), "{answer}");
+        for (case, body, expected) in &cases {
+            let (status, response) = server.ask(&post(path, body.as_bytes())).await;
+            assert_eq!(status, *expected, "{case}: {response}");
+            if *case == "v1beta1" {
+                assert!(response.contains("admission.k8s.io/v1beta1"), "{response}");
             }
         }
     }
@@ -177,40 +177,44 @@ async fn what_is_no_review_gets_a_clean_answer() {
         b"POST /validate HTTP/1.1\r\nHost: w\r\nContent-Length: 99999999999999999999\r\n\r\n";
     let claims = b"POST /validate HTTP/1.1\r\nHost: w\r\nConnection: close\r\nContent-Length: 999999999\r\n\r\n{";
     for (bytes, expected) in [(&chunked[..], 400), (&lies[..], 400), (&claims[..], 413)] {
-        let (status, answer) = server.ask(bytes).await;
-        assert_eq!(status, expected, "{answer}");
+        let (status, response) = server.ask(bytes).await;
+        assert_eq!(status, expected, "{response}");
     }
     let (status, _) = server
         .ask(b"GET /validate HTTP/1.1\r\nHost: w\r\nConnection: close\r\n\r\n")
         .await;
     assert_eq!(status, 405);
-    server.serves_well().await;
+    server.assert_serving().await;
 }
 
 #[tokio::test]
-async fn tls_1_2_and_1_3_are_spoken_and_nothing_else() {
+async fn only_tls_1_2_and_1_3_are_supported() {
     let server = Server::start(LIMITS).await;
     for version in [&version::TLS12, &version::TLS13] {
         let mut stream = server.connect_by(&[version]).await.unwrap();
-        let (status, _) = ask(&mut stream, &post("/validate", review("None").as_bytes())).await;
+        let (status, _) = ask(
+            &mut stream,
+            &post("/validate", review_with_policy("None").as_bytes()),
+        )
+        .await;
         assert_eq!(status, 200);
     }
     let mut plain = TcpStream::connect(server.addr).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut answer = Vec::new();
-    plain.read_to_end(&mut answer).await.ok();
-    assert!(!answer.starts_with(b"HTTP"));
+    let mut response = Vec::new();
+    plain.read_to_end(&mut response).await.ok();
+    assert!(!response.starts_with(b"HTTP"));
 }
 
 #[tokio::test]
-async fn peers_that_fall_silent_are_given_up_and_others_get_their_turn() {
+async fn silent_peers_are_closed_and_others_are_served() {
     let limits = Limits {
-        peer: Duration::from_millis(500),
+        peer_timeout: Duration::from_millis(500),
         ..LIMITS
     };
     let server = Server::start(limits).await;
-    let began = Instant::now();
-    // As many as there may be, of three kinds: no handshake, no request, half a head.
+    let started_at = Instant::now();
+    // The maximum number of connections, of three kinds: no handshake, no request, half a head.
     let mut silent = Vec::new();
     let mut open = Vec::new();
     for i in 0..LIMITS.connections {
@@ -227,36 +231,36 @@ async fn peers_that_fall_silent_are_given_up_and_others_get_their_turn() {
         }
         open.push(stream);
     }
-    // The next waits until one of them is given up.
-    server.serves_well().await;
+    // The next connection waits until one of them is closed.
+    server.assert_serving().await;
     assert!(
-        began.elapsed() < Duration::from_secs(60),
+        started_at.elapsed() < Duration::from_secs(60),
         "{:?}",
-        began.elapsed()
+        started_at.elapsed()
     );
     for mut stream in open {
         let mut rest = Vec::new();
         let ended = timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
-        ended.await.expect("it is closed").ok();
+        ended.await.expect("the connection is closed").ok();
     }
     drop(silent);
 }
 
 #[tokio::test]
-async fn an_address_has_no_more_than_its_share_of_connections() {
+async fn connections_per_address_are_limited() {
     let limits = Limits {
         per_address: 2,
         ..LIMITS
     };
     let server = Server::start(limits).await;
-    let held = [server.connect().await, server.connect().await];
+    let open = [server.connect().await, server.connect().await];
     let mut further = TcpStream::connect(server.addr).await.unwrap();
     let mut nothing = Vec::new();
     let closed = timeout(Duration::from_secs(20), further.read_to_end(&mut nothing));
     closed.await.expect("closed at once").ok();
     assert!(nothing.is_empty());
-    drop(held);
-    // The places come back once the server has seen that they are gone.
+    drop(open);
+    // New connections are accepted once the server has seen the close.
     let deadline = Instant::now() + Duration::from_secs(20);
     while server.connect_by(&[&version::TLS13]).await.is_err() {
         assert!(Instant::now() < deadline);
@@ -264,9 +268,9 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_is_answered_in_time() {
+async fn stalled_body_gets_timeout_response() {
     let server = Server::start(LIMITS).await;
-    // The API server waits for ten at most.
+    // The API server waits for 10 s at most.
     const { assert!(BODY_TIMEOUT.as_secs() < 10) };
     let (status, _) = server
         .ask(b"POST /validate HTTP/1.1\r\nHost: w\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{")
@@ -275,29 +279,29 @@ async fn a_body_that_stalls_is_answered_in_time() {
 }
 
 #[tokio::test]
-async fn an_old_connection_ends_and_takes_no_request_with_it() {
+async fn old_connection_closes_after_running_request() {
     let limits = Limits {
-        age: Duration::from_millis(300),
-        peer: Duration::from_secs(2),
+        max_age: Duration::from_millis(300),
+        peer_timeout: Duration::from_secs(2),
         ..LIMITS
     };
     let server = Server::start(limits).await;
     let mut stream = server.connect().await;
-    // Its head has come when the connection is too old.
-    let body = review("None");
+    // The head of the request is received before the connection is too old.
+    let body = review_with_policy("None");
     let bytes = post("/validate", body.as_bytes());
     let (first, rest) = bytes.split_at(bytes.len() - 10);
     stream.write_all(first).await.unwrap();
     sleep(Duration::from_millis(600)).await;
-    let (status, answer) = ask(&mut stream, rest).await;
+    let (status, response) = ask(&mut stream, rest).await;
     assert!(
-        status == 200 && answer.contains(r#""allowed":true"#),
-        "{answer}"
+        status == 200 && response.contains(r#""allowed":true"#),
+        "{response}"
     );
     let mut idle = server.connect().await;
     let mut nothing = Vec::new();
     timeout(Duration::from_secs(60), idle.read_to_end(&mut nothing))
         .await
-        .expect("it is closed")
+        .expect("the connection is closed")
         .ok();
 }

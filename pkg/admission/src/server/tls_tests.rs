@@ -1,4 +1,4 @@
-//! Over a real connection.
+//! Tests over a real TLS connection.
 
 use std::{
     io::{Read, Write},
@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking};
 
 use super::{
-    tests::{open, review},
+    tests::{open_router, review_with_policy},
     *,
 };
 use crate::{Bundle, Certificates, Settings, tls};
@@ -24,13 +24,13 @@ fn bundle() -> Bundle {
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// Connects as the API server does: trusting the authority alone, asking for the Service's name.
+/// Connects like the API server: trusts only this CA and uses the name of the Service.
 fn connect(addr: SocketAddr, trusted: &Bundle) -> std::io::Result<Tls> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(&trusted.authorities) {
         roots.add(authority.unwrap()).unwrap();
     }
-    let config = ClientConfig::builder_with_provider(tls::provider())
+    let config = ClientConfig::builder_with_provider(tls::crypto_provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
@@ -43,28 +43,29 @@ fn connect(addr: SocketAddr, trusted: &Bundle) -> std::io::Result<Tls> {
 }
 
 fn ask(stream: &mut Tls) -> String {
-    let body = review("None");
+    let body = review_with_policy("None");
     let length = body.len();
     write!(
         stream,
         "POST /validate HTTP/1.1\r\nHost: w\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"}}") {
+    let mut response = Vec::new();
+    while !response.ends_with(b"}}") {
         let mut chunk = [0; 4096];
         let read = stream.read(&mut chunk).unwrap();
         assert_ne!(read, 0, "the connection was closed");
-        answer.extend_from_slice(&chunk[..read]);
+        response.extend_from_slice(&chunk[..read]);
     }
-    String::from_utf8(answer).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
-/// The answer to a client that knows nothing newer than TLS 1.1: a record's type, its version, its length, its content.
+/// The response to a client that supports at most TLS 1.1: type, version, length and content of a
+/// record.
 fn greet_with_tls_1_1(addr: SocketAddr) -> Vec<u8> {
     let mut hello = vec![3, 2];
     hello.extend([7; 32]);
-    // Two ECDHE suites; then signature_algorithms, without which rustls would object to that first.
+    // Two ECDHE suites, then signature_algorithms: without them rustls reports another error first.
     hello.extend([0, 0, 4, 0xc0, 0x09, 0xc0, 0x13, 1, 0]);
     hello.extend([0, 8, 0, 13, 0, 4, 0, 2, 4, 3]);
     let length = u8::try_from(hello.len()).unwrap();
@@ -72,20 +73,20 @@ fn greet_with_tls_1_1(addr: SocketAddr) -> Vec<u8> {
     record.extend(hello);
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.write_all(&record).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    answer
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    response
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_rotated_without_dropping_a_connection() {
+async fn certificate_rotation_keeps_open_connections() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let certificates = Certificates::shared();
+    let certificates = Certificates::new_shared();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(serve(
         listener,
-        open(),
+        open_router(),
         certificates.clone(),
         Limits::default(),
         Metrics::default(),
@@ -94,18 +95,21 @@ async fn certificates_are_rotated_without_dropping_a_connection() {
     let (first, second) = (bundle(), bundle());
 
     spawn_blocking(move || {
-        assert!(connect(addr, &first).is_err(), "nothing to serve yet");
+        assert!(connect(addr, &first).is_err(), "no certificate");
 
-        certificates.serve(first.certified_key().unwrap());
+        certificates.set_certificate(first.certified_key().unwrap());
         let mut old = connect(addr, &first).unwrap();
         assert_eq!(old.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
         assert!(ask(&mut old).starts_with("HTTP/1.1 200"));
 
-        certificates.serve(second.certified_key().unwrap());
-        assert!(ask(&mut old).contains(r#""allowed":true"#), "goes on");
+        certificates.set_certificate(second.certified_key().unwrap());
+        assert!(
+            ask(&mut old).contains(r#""allowed":true"#),
+            "the connection stays open"
+        );
         assert!(
             connect(addr, &first).is_err(),
-            "the old one is served no more"
+            "the old certificate is not served"
         );
         let mut new = connect(addr, &second).unwrap();
         assert!(ask(&mut new).contains(r#""allowed":true"#));

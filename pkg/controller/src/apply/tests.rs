@@ -412,9 +412,9 @@ async fn failed_deletes_skip_similar_deletes() {
 async fn existing_object_without_label_is_previous_job_terminating() {
     let (job, key) = job();
     let entry = PlanEntry::new("p".to_owned(), Role::Collector, Origin::Declared, 0);
-    let mut existing_pod = pod(&job, &entry, None, &Settings::default().build).unwrap();
+    let mut existing_pod = build_pod(&job, &entry, None, &Settings::default().build).unwrap();
     existing_pod.metadata.uid = Some("pod".to_owned());
-    let mut existing_service = service(&job, &entry);
+    let mut existing_service = build_service(&job, &entry);
     existing_service.metadata.uid = Some("service".to_owned());
     let client = conflicting_client(&existing_pod, &existing_service);
     let context = context_with(client, &mut Registry::default(), EventQueue::new().0);

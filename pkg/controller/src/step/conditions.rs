@@ -67,7 +67,7 @@ fn stable_message(status: &DIJobStatus, error: &ReconcileError) -> String {
     if error.deferred_create.is_some() {
         return error.message.clone();
     }
-    condition(&status.conditions, ConditionType::ReplicasReady)
+    find_condition(&status.conditions, ConditionType::ReplicasReady)
         .filter(|old| old.reason == error.reason.as_str())
         .map_or_else(|| error.message.clone(), |old| old.message.clone())
 }
@@ -75,7 +75,7 @@ fn stable_message(status: &DIJobStatus, error: &ReconcileError) -> String {
 fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
     [ConditionType::Failed, ConditionType::Succeeded]
         .into_iter()
-        .filter_map(|type_| condition(conditions, type_))
+        .filter_map(|type_| find_condition(conditions, type_))
         .find(|end| end.status == "True")
 }
 
@@ -202,7 +202,7 @@ fn set_replicas_ready(
 
 fn set_suspended(observed: &Observed<'_>, status: &mut DIJobStatus) {
     let is_suspended = status.phase == Some(Phase::Suspended);
-    if !is_suspended && condition(&status.conditions, ConditionType::Suspended).is_none() {
+    if !is_suspended && find_condition(&status.conditions, ConditionType::Suspended).is_none() {
         return;
     }
     let (reason, message) = if is_suspended {

@@ -183,7 +183,7 @@ fn track_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
 /// pod.
 pub(super) fn reset_phase(step: &mut Step) {
     let status = &mut step.status;
-    let was_created = is_true(&status.conditions, ConditionType::Created);
+    let was_created = is_condition_true(&status.conditions, ConditionType::Created);
     status.phase = was_created.then_some(Phase::Created);
 }
 
@@ -215,14 +215,14 @@ fn run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i6
 
 /// Returns the time since the condition `Running` became true.
 fn running_seconds(observed: &Observed<'_>, step: &Step) -> Option<i64> {
-    let running = condition(&step.status.conditions, ConditionType::Running);
+    let running = find_condition(&step.status.conditions, ConditionType::Running);
     let running = running.filter(|running| running.status == "True")?;
     let duration = observed.now.duration_since(running.last_transition_time.0);
     Some(duration.as_secs())
 }
 
 fn is_running(step: &Step) -> bool {
-    is_true(&step.status.conditions, ConditionType::Running)
+    is_condition_true(&step.status.conditions, ConditionType::Running)
 }
 
 /// Reports once that a running coordinator was deleted by another client: a user, a drain, or the
@@ -254,7 +254,7 @@ pub(super) fn set_not_running(
     message: &str,
 ) {
     let status = &mut step.status;
-    if condition(&status.conditions, ConditionType::Running).is_some() {
+    if find_condition(&status.conditions, ConditionType::Running).is_some() {
         observed.set_condition(status, ConditionType::Running, false, reason, message);
     }
 }

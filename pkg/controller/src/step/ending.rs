@@ -74,7 +74,7 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
 /// written that condition.
 fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus) {
     if !status.phase.is_some_and(Phase::is_terminal) {
-        let has_succeeded = is_true(&status.conditions, ConditionType::Succeeded);
+        let has_succeeded = is_condition_true(&status.conditions, ConditionType::Succeeded);
         status.phase = Some(if has_succeeded {
             Phase::Succeeded
         } else {

@@ -23,9 +23,9 @@ pub(super) fn reconcile_learner_groups(
     for entry in aggregators.filter(|entry| entry.port.is_none()) {
         entry.port = observed.aggregator.pod_port();
     }
-    let has_no_members = |group: &PlanEntry| members(plan, &group.name).next().is_none();
+    let has_no_members = |group: &PlanEntry| group_members(plan, &group.name).next().is_none();
     match observed.nodes {
-        Some(nodes) => expand(observed.job, plan, nodes, &Simple, suffixes, observed.now),
+        Some(nodes) => plan_ddp_learners(observed.job, plan, nodes, &SimpleAllocation, suffixes, observed.now),
         None if wanted_aggregators(plan).any(has_no_members) => {
             step.requeue_within(NODE_LIST_DELAY);
         }
@@ -54,7 +54,7 @@ pub(super) fn group_owner(entry: &PlanEntry) -> &str {
 /// Returns the entry of the [group owner](group_owner). A ddp learner without an aggregator is
 /// its own.
 pub(super) fn group_owner_entry<'a>(plan: &'a [PlanEntry], entry: &'a PlanEntry) -> &'a PlanEntry {
-    let aggregator = aggregator_of(entry).and_then(|name| find(plan, name));
+    let aggregator = aggregator_of(entry).and_then(|name| find_entry(plan, name));
     aggregator.unwrap_or(entry)
 }
 
@@ -80,11 +80,11 @@ pub(super) fn partially_deleted(observed: &Observed<'_>, plan: &[PlanEntry]) -> 
 /// were adopted.
 pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)> {
     wanted_aggregators(plan)
-        .filter(|group| members(plan, &group.name).next().is_some())
+        .filter(|group| group_members(plan, &group.name).next().is_some())
         .filter(|group| {
             // Members that were adopted before their aggregator are already being removed.
             let is_removing = |member: &PlanEntry| !member.is_wanted();
-            !is_whole(plan, &group.name) || members(plan, &group.name).any(is_removing)
+            !is_group_complete(plan, &group.name) || group_members(plan, &group.name).any(is_removing)
         })
         .map(|group| {
             let loss = ReplicaLoss {

@@ -256,7 +256,7 @@ impl Observed<'_> {
 /// start has only a phase.
 pub(crate) fn has_begun(status: &DIJobStatus) -> bool {
     let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
-    let was_created = condition(&status.conditions, ConditionType::Created).is_some();
+    let was_created = find_condition(&status.conditions, ConditionType::Created).is_some();
     has_phase || was_created || !status.plan.is_empty()
 }
 

@@ -35,7 +35,7 @@ pub(super) fn reconcile_replicas(
     follow(&mut plan);
     let partially_deleted = partially_deleted(observed, &plan);
     record_pods(observed, &mut plan, &partially_deleted, step);
-    declare(
+    sync_declared(
         observed.job,
         &mut plan,
         observed.pods,
@@ -44,7 +44,7 @@ pub(super) fn reconcile_replicas(
     );
     replace_lost(observed, &mut plan, step, suffixes);
     reconcile_learner_groups(observed, &mut plan, step, suffixes);
-    shorten(&mut plan);
+    trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
     let blocked_groups = blocked_groups(observed, &plan);
     let address_conflict = coordinator::owned_by_previous_job(observed);
@@ -72,7 +72,7 @@ pub(super) fn reconcile_replicas(
 fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step: &mut Step) {
     let exists =
         |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
-    let has_existing_member = |name: &str| members(plan, name).any(|member| exists(&member.name));
+    let has_existing_member = |name: &str| group_members(plan, name).any(|member| exists(&member.name));
     let deleted = plan
         .iter()
         .filter(|entry| !entry.is_wanted() && !exists(&entry.name))
@@ -80,7 +80,7 @@ fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step
     let unverified = deleted.filter(|entry| !observed.live_reads.contains_key(&entry.name));
     step.needs_live_read
         .extend(unverified.map(|entry| entry.name.clone()));
-    drop_gone(plan, |name| {
+    drop_deleted(plan, |name| {
         exists(name) || observed.live_reads.get(name) != Some(&false)
     });
 }
@@ -227,16 +227,16 @@ fn replace_lost(
     if lost.is_empty() {
         return;
     }
-    let (mut budget, mut replaced) = (Room::of(observed.job, plan), Vec::new());
+    let (mut budget, mut replaced) = (StatusSizeBudget::for_job(observed.job, plan), Vec::new());
     for (name, loss) in lost {
         // The entry may have been replaced with another member of its group.
-        let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find_entry(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if !budget.take(plan, group_owner_entry(plan, entry)) {
             // The status is full. Deleting failed pods that are kept for their logs makes room,
             // and triggers the next reconcile. See docs/decisions/0003.
-            forgo_logs(plan);
+            drop_failed_history(plan);
             break;
         }
         let target = match aggregator_of(entry) {
@@ -250,7 +250,7 @@ fn replace_lost(
         }
     }
     // Gives the replacements the resources of the current spec.
-    declare(observed.job, plan, observed.pods, suffixes, observed.now);
+    sync_declared(observed.job, plan, observed.pods, suffixes, observed.now);
     emit_replaced(step, replaced);
 }
 
@@ -328,7 +328,7 @@ fn ensure_pod_and_service(
 /// A delay above the maximum comes from a clock that is ahead of ours, and is ignored.
 pub(super) fn backoff_remaining(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
     let remaining = not_before?.0.duration_since(now);
-    let is_valid = remaining.is_positive() && remaining.as_secs() <= LONGEST_BACKOFF_SECONDS;
+    let is_valid = remaining.is_positive() && remaining.as_secs() <= MAX_BACKOFF_SECONDS;
     is_valid.then(|| remaining.unsigned_abs())
 }
 

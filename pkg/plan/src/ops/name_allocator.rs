@@ -83,7 +83,7 @@ impl NameAllocator {
 /// Whether the index of an entry is used.
 ///
 /// A replaced entry does not use its index, because its successor has it. A replaced ddp learner
-/// keeps it while its aggregator has a successor, whose ddp learners are planned later.
+/// keeps it while its aggregator has a successor: its ddp learners are planned later.
 fn is_index_used(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     entry.state != EntryState::Replaced
         || aggregator_of(entry).is_some_and(|aggregator| find_successor(plan, aggregator).is_some())

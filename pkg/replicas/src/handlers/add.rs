@@ -80,7 +80,7 @@ async fn add_to(
         let (kind, now) = (RequestKind::Add, Timestamp::now());
         if answered::known(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;
-            return Ok(planned_for(plan, request_key, incarnation.as_deref()));
+            return Ok(entries_of_request(plan, request_key, incarnation.as_deref()));
         }
         check_live(job)?;
         for (role, part) in &parts {
@@ -108,7 +108,7 @@ async fn add_to(
         );
         check_ports(&draft.plan, &planned, &template, &key.0)?;
         let fits = |plan: &[PlanEntry]| wanted(plan) <= most.max(before);
-        release_done(&mut draft.plan, fits);
+        retire_done(&mut draft.plan, fits);
         if !fits(&draft.plan) {
             return Err(Error::Invalid(format!(
                 "DIJob {} has {before} replicas and may have at most {most}",
@@ -206,7 +206,7 @@ fn check_part(job: &JobView, role: Role, part: &Part) -> Result<()> {
 fn needs_aggregators(job: &JobView, parts: &[(Role, &Part)]) -> bool {
     parts
         .iter()
-        .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
+        .any(|(role, part)| entry_kind(job, *role, &part.resources).0 == Role::Aggregator)
 }
 
 /// An aggregator's port is known once it is planned. That there is no usable configuration for it will pass: somebody is to write it.
@@ -217,7 +217,7 @@ fn check_ports(
     namespace: &str,
 ) -> Result<()> {
     let has_none = |name: &str| {
-        find(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
+        find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
     };
     if !planned.iter().any(|(_, name)| has_none(name)) {
         return Ok(());
@@ -308,7 +308,7 @@ async fn wait_for_restart(
 fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_key: &str) -> bool {
     let kinds: Vec<_> = parts
         .iter()
-        .map(|(role, part)| planned_as(job, *role, &part.resources))
+        .map(|(role, part)| entry_kind(job, *role, &part.resources))
         .collect();
     job.plan_entries()
         .iter()

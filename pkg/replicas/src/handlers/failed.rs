@@ -63,13 +63,13 @@ fn replace_all(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
-        let made = find(plan, name).and_then(PlanEntry::earliest_creation);
+        let made = find_entry(plan, name).and_then(PlanEntry::earliest_creation);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
             .and_then(|pod| pod.run_seconds(now, most));
-        let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
+        let swaps = find_entry(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
         if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
             fresh.reported = true;
@@ -123,8 +123,8 @@ mod tests {
         let next = draft.plan.last().unwrap();
         assert_eq!(answer, [(Role::Collector, next.name.clone())]);
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
-        assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
-        assert!(find(&draft.plan, "d").unwrap().is_wanted());
+        assert_eq!(find_entry(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
     }
 
     #[test]

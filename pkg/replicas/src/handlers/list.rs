@@ -67,7 +67,7 @@ pub(crate) async fn list(
         }
         let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
         if let Some(name) = &query.name
-            && find(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
+            && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
         {
             return Err(no_replica(namespace, name));
         }
@@ -109,7 +109,7 @@ pub(crate) enum Found {
 /// The list of the replicas that the job's coordinator may use now.
 fn rendered(state: &Shared, job: &JobRef) -> Result<Arc<Rendered>> {
     let now = Timestamp::now();
-    let revision = |key: &Key| state.pods.read_objects(key, Objects::revision);
+    let revision = |key: &Key| state.pods.read_objects(key, VersionedMap::revision);
     if let Some(list) = state.answers.get(job, now, revision) {
         return Ok(list);
     }
@@ -134,7 +134,7 @@ fn of_job(state: &Shared, key: &Key, job: &JobView, now: Timestamp) -> (u64, Rep
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        let list = listing(job, pod, saw_go, now, verdict_wait(state));
+        let list = list_replicas(job, pod, saw_go, now, verdict_wait(state));
         (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
@@ -154,7 +154,7 @@ fn of_aggregator(state: &Shared, key: &Key, job: &JobView, unit: Unit<'_>) -> Re
     if job.halted.is_none() {
         learners = state.pods.read_with_deleted(key, |pods, saw_go| {
             let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-            processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
+            list_processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
         });
     }
     if let Some(only) = unit.only {
@@ -200,7 +200,7 @@ fn replica(
         |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()));
     for job in jobs(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {

@@ -94,7 +94,7 @@ fn role_of(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
+    find_entry(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
 }
 
 /// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
@@ -123,7 +123,7 @@ fn let_go(
         left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
         gone.extend(earlier.names.iter().cloned());
     }
-    let requested = release(&mut draft.plan, pods, role, left);
+    let requested = scale_down_requested(&mut draft.plan, pods, role, left);
     left -= requested.len();
     gone.extend(requested);
     // Declared replicas that are not planned yet go first.
@@ -136,8 +136,8 @@ fn let_go(
             left -= unplanned;
         }
     }
-    for name in release_declared(&mut draft.plan, pods, role, left) {
-        let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
+    for name in scale_down_declared(&mut draft.plan, pods, role, left) {
+        let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
         let fewer = draft.lower.entry((role, group)).or_default();
         fewer.by += 1;
         fewer.names.push(name.clone());

@@ -118,7 +118,7 @@ fn go_first(job: &JobView, lower: &HashMap<Bucket, Fewer>) -> Option<String> {
     let before = annotations.and_then(|all| all.get(names::PODS_TO_DELETE_ANNOTATION));
     let before = before.into_iter().flat_map(|all| all.split(','));
     let stay = before.filter(|name| {
-        find(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
+        find_entry(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
     });
     let mut all: Vec<&str> = stay.collect();
     all.extend(&new);

@@ -85,8 +85,8 @@ impl std::fmt::Display for Part {
 
 /// A quantity in the one form of all that mean the same.
 fn same(quantity: &str) -> String {
-    match nanos(quantity) {
-        Some(nanos) if nanos % NANO == 0 => (nanos / NANO).to_string(),
+    match parse_nanos(quantity) {
+        Some(nanos) if nanos % NANOS_PER_UNIT == 0 => (nanos / NANOS_PER_UNIT).to_string(),
         Some(nanos) => format!("{nanos}n"),
         None => quantity.to_owned(),
     }
@@ -189,7 +189,7 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
         &format!("{field}.gpus"),
         either("gpus", "gpu"),
         "a whole number",
-        NANO,
+        NANOS_PER_UNIT,
     );
     let resources = ReplicaResources {
         cpus: resource("cpus", either("cpus", "cpu"))?,
@@ -228,7 +228,7 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 /// Kubernetes' own quantities end there.
-const LARGEST: i128 = i64::MAX as i128 * NANO;
+const LARGEST: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 /// The longest text of a quantity.
 const LONGEST: usize = 64;
 
@@ -249,7 +249,7 @@ fn quantity(
     if quantity.is_empty() {
         return Ok(None);
     }
-    match nanos(&quantity) {
+    match parse_nanos(&quantity) {
         Some(0) => Ok(None),
         Some(nanos @ 1..=LARGEST) if quantity.len() <= LONGEST && nanos % unit == 0 => {
             Ok(Some(Quantity(quantity)))

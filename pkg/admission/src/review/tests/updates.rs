@@ -1,12 +1,12 @@
 use super::*;
 
 #[test]
-fn what_a_started_job_runs_is_not_changed() {
-    let mut old = good();
+fn template_of_started_job_is_immutable() {
+    let mut old = valid_job();
     old["status"] = json!({"phase": "Running"});
     let mut new = old.clone();
     new["spec"]["coordinator"]["template"]["spec"]["containers"][0]["image"] = json!("other");
-    let response = validated(&update(&old, &new));
+    let response = validate_review(&update_review(&old, &new));
     assert_eq!(response["allowed"], false);
     assert_eq!(
         response["status"]["details"]["causes"][0],
@@ -18,81 +18,81 @@ fn what_a_started_job_runs_is_not_changed() {
     );
     new = old.clone();
     new["spec"]["suspend"] = json!(true);
-    assert_eq!(validated(&update(&old, &new))["allowed"], true);
+    assert_eq!(validate_review(&update_review(&old, &new))["allowed"], true);
 }
 
 #[test]
-fn an_invalid_spec_that_stays_holds_nothing_up() {
+fn unchanged_invalid_spec_does_not_block_update() {
     for spec in [
         json!({"cleanPodPolicy": "Sometimes"}),
         json!({"coordinator": {"template": {"spec": 3}}}),
         json!(null),
     ] {
-        let old = job(&spec);
+        let old = job_with_spec(&spec);
         let mut new = old.clone();
         new["metadata"]["labels"] = json!({"team": "rl"});
         for kind in ["DIJob", "AggregatorConfig"] {
-            let mut review = update(&old, &new);
+            let mut review = update_review(&old, &new);
             review["request"]["kind"]["kind"] = json!(kind);
-            let response = validated(&review);
+            let response = validate_review(&review);
             assert_eq!(response["allowed"], true, "{response}");
         }
     }
 }
 
 #[test]
-fn a_configuration_may_change_to_whatever_is_fine_at_any_time() {
+fn config_update_needs_valid_spec_and_authorization() {
     let config = |image: &str| {
         json!({
             "metadata": {"name": "aggregator-config"},
             "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
         })
     };
-    let with = |mut config: Value, place: &str, value: Value| {
-        let (parent, name) = place.rsplit_once('/').unwrap();
+    let with = |mut config: Value, pointer: &str, value: Value| {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
         config.pointer_mut(parent).unwrap()[name] = value;
         config
     };
-    let good = || config("a");
+    let valid = || config("a");
     let labelled = |config| with(config, "/metadata/labels", json!({"team": "rl"}));
-    let bad = || config("");
-    let unknown = || with(good(), "/spec/aggregator/tempalte", json!({}));
-    let going = |config| {
+    let invalid = || config("");
+    let unknown = || with(valid(), "/spec/aggregator/tempalte", json!({}));
+    let deleting = |config| {
         with(
             config,
             "/metadata/deletionTimestamp",
             json!("2026-01-02T03:04:05Z"),
         )
     };
-    // From, to, whether it may be, whether that takes the right to create pods.
-    for (old, new, allowed, asked) in [
-        (good(), good(), true, false),
-        (good(), labelled(good()), true, false),
-        (good(), config("b"), true, true),
-        (bad(), good(), true, true),
-        (unknown(), good(), true, true),
-        (good(), bad(), false, false),
-        (good(), unknown(), false, false),
-        (good(), with(good(), "/spec", json!(null)), false, false),
+    // Old, new, whether the update is allowed, whether it needs authorization.
+    for (old, new, allowed, needs_authorization) in [
+        (valid(), valid(), true, false),
+        (valid(), labelled(valid()), true, false),
+        (valid(), config("b"), true, true),
+        (invalid(), valid(), true, true),
+        (unknown(), valid(), true, true),
+        (valid(), invalid(), false, false),
+        (valid(), unknown(), false, false),
+        (valid(), with(valid(), "/spec", json!(null)), false, false),
         (
-            good(),
-            with(good(), "/spec/aggregator", json!({})),
+            valid(),
+            with(valid(), "/spec/aggregator", json!({})),
             false,
             false,
         ),
-        (bad(), labelled(bad()), true, false),
-        (bad(), unknown(), false, false),
-        (going(good()), going(bad()), true, false),
-        (good(), going(bad()), false, false),
+        (invalid(), labelled(invalid()), true, false),
+        (invalid(), unknown(), false, false),
+        (deleting(valid()), deleting(invalid()), true, false),
+        (valid(), deleting(invalid()), false, false),
     ] {
-        let mut review = update(&old, &new);
+        let mut review = update_review(&old, &new);
         review["request"]["kind"]["kind"] = json!("AggregatorConfig");
-        let judgement = judged(&review);
+        let outcome = outcome_of(&review);
         assert_eq!(
-            matches!(judgement, Judgement::Claimed(_)),
-            asked,
+            matches!(outcome, ReviewOutcome::NeedsAuthorization(_)),
+            needs_authorization,
             "{review}"
         );
-        assert_eq!(granted(judgement).allowed, allowed, "{review}");
+        assert_eq!(response_if_authorized(outcome).allowed, allowed, "{review}");
     }
 }

@@ -254,9 +254,9 @@ fn conditions(status: &DIJobStatus) -> Vec<(&str, &str)> {
         ConditionType::Running,
     ];
     all.into_iter()
-        .filter(|type_| is_true(&status.conditions, *type_))
+        .filter(|type_| is_condition_true(&status.conditions, *type_))
         .map(|type_| {
-            let condition = condition(&status.conditions, type_).unwrap();
+            let condition = find_condition(&status.conditions, type_).unwrap();
             (type_.as_str(), condition.reason.as_str())
         })
         .collect()
@@ -291,7 +291,7 @@ fn check_status(world: &World, phase: Phase, reason: Option<&str>, restarts: i32
 fn check_end_is_final(world: &mut World, case: &str) {
     let final_fields = |status: &DIJobStatus| {
         let ends = [ConditionType::Succeeded, ConditionType::Failed];
-        let ends = ends.map(|type_| condition(&status.conditions, type_).cloned());
+        let ends = ends.map(|type_| find_condition(&status.conditions, type_).cloned());
         (status.phase, status.completion_time.clone(), ends)
     };
     let before = final_fields(world.status());

@@ -105,7 +105,7 @@ fn reason_is_reported_while_its_problem_lasts() {
                 Some(reason.as_str()),
                 "{case}"
             );
-            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
             assert_eq!(
                 (ready.status.as_str(), ready.reason.as_str()),
@@ -123,7 +123,7 @@ fn reason_is_reported_while_its_problem_lasts() {
 
             solve_problem(&mut world, name, problem);
             assert_eq!(world.status().reason, None, "{case}");
-            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
             assert_eq!(
                 (ready.status.as_str(), ready.reason.as_str()),
@@ -156,7 +156,7 @@ fn crashing_pod_is_reported_during_its_backoff() {
         let next = world.now + SignedDuration::from_secs(10);
         let message = format!("{second}: failed: Error (exit code 2); next try at {next}");
         let reported = |world: &World| {
-            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
             (ready.reason.clone(), ready.message.clone())
         };
@@ -177,13 +177,13 @@ fn status_and_conditions_have_observed_generation() {
     world.job.spec.collector.as_mut().unwrap().replicas = 3;
     world.settle();
     assert_eq!(world.status().observed_generation, Some(2));
-    let ready = condition(&world.status().conditions, ConditionType::ReplicasReady).unwrap();
+    let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady).unwrap();
     assert_eq!(
         (ready.status.as_str(), ready.observed_generation),
         ("False", Some(2))
     );
     // Unchanged conditions get the new generation and keep their transition time.
-    let created = condition(&world.status().conditions, ConditionType::Created).unwrap();
+    let created = find_condition(&world.status().conditions, ConditionType::Created).unwrap();
     assert_eq!(created.observed_generation, Some(2));
 
     world.exit(COORDINATOR, 0, "Completed");
@@ -219,7 +219,7 @@ fn error_message_changes_only_for_deferred_create() {
             });
             world.settle();
             let all = &world.status().conditions;
-            let ready = condition(all, ConditionType::ReplicasReady).unwrap();
+            let ready = find_condition(all, ConditionType::ReplicasReady).unwrap();
             ready.message.clone()
         };
         assert_eq!(report(first, "the pod is taken"), "the pod is taken");
@@ -301,7 +301,7 @@ fn condition_names_first_replica_not_ready() {
     let mut world = running();
     let ready = |world: &World| {
         let all = &world.status().conditions;
-        let found = condition(all, ConditionType::ReplicasReady).unwrap();
+        let found = find_condition(all, ConditionType::ReplicasReady).unwrap();
         (found.reason.clone(), found.message.clone())
     };
     let names: Vec<_> = world.plan().iter().map(|e| e.name.clone()).collect();

@@ -31,7 +31,7 @@ fn f14_failed_coordinator_restarts_up_to_its_backoff_limit() {
     world.exit(COORDINATOR, 1, "Error");
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Failed));
-    let failed = condition(&world.status().conditions, ConditionType::Failed).unwrap();
+    let failed = find_condition(&world.status().conditions, ConditionType::Failed).unwrap();
     let message = &failed.message;
     assert!(message.ends_with(" after 1 restart"), "{message}");
 }
@@ -107,7 +107,7 @@ fn evicted_coordinator_restarts_without_being_counted() {
 }
 
 fn is_running(world: &World) -> bool {
-    is_true(&world.status().conditions, ConditionType::Running)
+    is_condition_true(&world.status().conditions, ConditionType::Running)
 }
 
 fn reasons(step: &Step) -> Vec<(Reason, bool)> {
@@ -390,7 +390,7 @@ fn resumed_job_is_not_reported_as_suspended() {
     world.job.spec.suspend = false;
     let step = world.compute_step();
     assert_eq!(step.status.phase, Some(Phase::Created));
-    assert!(!is_true(&step.status.conditions, ConditionType::Suspended));
+    assert!(!is_condition_true(&step.status.conditions, ConditionType::Suspended));
     let reasons_of_all: Vec<_> = (0..3)
         .flat_map(|_| {
             let step = world.compute_step();

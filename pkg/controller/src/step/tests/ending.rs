@@ -104,7 +104,7 @@ fn suspended_job_has_no_pods_and_resumes_with_its_plan() {
     assert!(world.services.is_empty());
     world.job.spec.suspend = false;
     let first = world.compute_step().status;
-    let running = condition(&first.conditions, ConditionType::Running).unwrap();
+    let running = find_condition(&first.conditions, ConditionType::Running).unwrap();
     assert_eq!(running.reason, "CoordinatorPending", "it is resumed");
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
@@ -124,7 +124,7 @@ fn job_resumed_while_pods_terminate_keeps_their_names() {
     assert!(world.pods.keys().eq(old.keys()));
     assert!(world.pods.values().all(|pod| pod.deleting && pod.ready));
     assert_eq!(world.status().collectors_ready.as_deref(), Some("0/2"));
-    let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+    let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady);
     assert_eq!(ready.unwrap().status, "False");
 
     // The pods terminate one after the other.

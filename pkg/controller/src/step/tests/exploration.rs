@@ -224,7 +224,7 @@ fn check_running(model: &Model) {
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(status.reason, None, "all faults are over");
     assert_eq!(pods[COORDINATOR].stage(), Stage::Active);
-    let is_done = |name: &str| find(&status.plan, name).is_some_and(|entry| entry.done);
+    let is_done = |name: &str| find_entry(&status.plan, name).is_some_and(|entry| entry.done);
     for role in [
         Role::Collector,
         Role::Learner,
@@ -258,7 +258,7 @@ fn check_running(model: &Model) {
         }
     }
     for group in wanted_names(&status.plan, Role::Aggregator) {
-        assert!(is_whole(&status.plan, group), "{group} lacks ddp learners");
+        assert!(is_group_complete(&status.plan, group), "{group} lacks ddp learners");
     }
     let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
     let indices: HashSet<_> = wanted().map(|entry| (entry.role, entry.index)).collect();

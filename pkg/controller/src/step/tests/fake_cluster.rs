@@ -156,7 +156,7 @@ impl World {
             Action::StopPod { name, uid } => {
                 assert_eq!(self.pods[&name].uid, uid);
                 let set_deadline = |pod: &mut Pod| {
-                    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(END_NOW);
+                    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(IMMEDIATE_DEADLINE_SECONDS);
                 };
                 set_deadline(self.objects.get_mut(&name).unwrap());
                 self.pods.get_mut(&name).unwrap().deadline_requested = true;

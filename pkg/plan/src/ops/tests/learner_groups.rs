@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{super::*, now};
 use crate::{NodeView, PodView, RandomSuffixes, SimpleAllocation};
 
-/// A job whose learners have 6 GPUs by default.
+/// A job with learners of 6 GPUs by default.
 fn job_with_learners(learners: i32) -> DIJob {
     let mut job: DIJob = serde_saphyr::from_str(
         "

@@ -38,10 +38,10 @@ pub(super) async fn wait(
                     .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
             };
             let have = |aggregator: &str| {
-                let mut all = members(plan, aggregator).peekable();
+                let mut all = group_members(plan, aggregator).peekable();
                 all.peek().is_some() && all.all(|member| has(&member.name))
             };
-            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            let is_unit = |name: &str| find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
             number_lacking(plan, planned, |name| pods.get(name).is_some())
         });
@@ -74,7 +74,7 @@ pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)
     };
     state.pods.read_objects(key, |pods| {
         planned.iter().any(|(_, name)| {
-            let is_planned = find(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
+            let is_planned = find_entry(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
             !is_planned && pods.get(name).is_none()
         })
     })
@@ -87,14 +87,14 @@ fn number_lacking(
     is_there: impl Fn(&str) -> bool,
 ) -> usize {
     let led = |unit: &PlanEntry| {
-        let mut all = members(plan, &unit.name).peekable();
+        let mut all = group_members(plan, &unit.name).peekable();
         if all.peek().is_none() {
             return usize::try_from(unit.gpu_count()).unwrap_or(0);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
     let of = |name: &str| {
-        let unit = find(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        let unit = find_entry(plan, name).filter(|entry| entry.role == Role::Aggregator);
         usize::from(!is_there(name)) + unit.map_or(0, led)
     };
     planned.iter().map(|(_, name)| of(name)).sum()

@@ -61,7 +61,7 @@ impl Model {
                 assert_eq!(old.phase, new.phase, "an ended job continues");
             }
             for entry in new.plan.iter().filter(|entry| entry.uid.is_none()) {
-                let before = find(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
+                let before = find_entry(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
                 assert!(
                     is_suspended || before.is_none(),
                     "{} would be created twice",
@@ -224,11 +224,11 @@ pub(super) fn check_groups(status: &DIJobStatus) {
     let plan = &status.plan;
     let aggregators = plan.iter().filter(|e| e.role == Role::Aggregator);
     for group in aggregators.filter(|e| e.is_wanted()) {
-        let has_no_members = members(plan, &group.name).next().is_none();
-        assert!(has_no_members || is_whole(plan, &group.name), "{plan:#?}");
+        let has_no_members = group_members(plan, &group.name).next().is_none();
+        assert!(has_no_members || is_group_complete(plan, &group.name), "{plan:#?}");
     }
     for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
-        let owner = aggregator_of(member).and_then(|name| find(plan, name));
+        let owner = aggregator_of(member).and_then(|name| find_entry(plan, name));
         let owner = owner.map_or(EntryState::Removing, |owner| owner.state);
         let matches_owner = member.state == owner
             || member.state == EntryState::Removing && owner != EntryState::Wanted;

@@ -234,7 +234,7 @@ impl Model {
         };
         let status = self.job.status.get_or_insert_default();
         let (plan, role) = (&mut status.plan, role.counted_as());
-        request(
+        plan_request(
             &job,
             plan,
             role,
@@ -252,7 +252,7 @@ impl Model {
         if self.is_active()
             && let Some(status) = self.job.status.as_mut()
         {
-            release(&mut status.plan, &pods, role, count);
+            scale_down_requested(&mut status.plan, &pods, role, count);
             self.record_requested();
         }
     }

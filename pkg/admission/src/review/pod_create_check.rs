@@ -1,4 +1,4 @@
-//! Who sets a template has pods made of it: what that takes a right to.
+//! Checks that the author of a template may create pods. See docs/decisions/0010.
 
 use di_api::{Role, names};
 use k8s_openapi::api::authorization::v1::{
@@ -6,11 +6,11 @@ use k8s_openapi::api::authorization::v1::{
 };
 use serde_json::Value;
 
-use super::{Answer, Kind, status, user::User, wire::Request};
+use super::{Kind, ReviewResponse, status, user::User, wire::Request};
 use crate::Result;
 
-/// Fields of a `DIJob` that say when and how many, never what runs. A field that is not named here is taken for a template.
-const HARMLESS: [&str; 6] = [
+/// Fields of a `DIJob` spec that do not change the pods. Every other field counts as a template.
+const NON_TEMPLATE_FIELDS: [&str; 6] = [
     "group",
     "cleanPodPolicy",
     "suspend",
@@ -18,21 +18,21 @@ const HARMLESS: [&str; 6] = [
     "ttlSecondsAfterFinished",
     "backoffLimit",
 ];
-/// The same, of a role.
-const HARMLESS_OF_ROLES: [&str; 2] = ["replicas", "groups"];
+/// Fields of a role that do not change its pods.
+const NON_TEMPLATE_ROLE_FIELDS: [&str; 2] = ["replicas", "groups"];
 
-/// Where pods may come of an object.
+/// The namespaces in which an object can cause pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Scope {
-    /// In this namespace.
+    /// One namespace.
     Namespace(String),
-    /// In all of them.
+    /// All namespaces.
     Cluster,
 }
 
 impl Scope {
-    /// Of an object of this kind in this namespace.
-    pub(super) fn of(kind: Kind, namespace: &str) -> Self {
+    /// The scope of an object of this kind in this namespace.
+    pub(super) fn for_object(kind: Kind, namespace: &str) -> Self {
         if kind == Kind::AggregatorConfig && namespace == names::SYSTEM_NAMESPACE {
             Self::Cluster
         } else {
@@ -41,16 +41,16 @@ impl Scope {
     }
 }
 
-/// Whether a user may create pods.
+/// The query whether a user may create pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct AccessQuery {
     user: User,
     pub(super) scope: Scope,
 }
 
-impl Question {
-    /// As it is put to the API server.
-    pub fn review(&self) -> SubjectAccessReview {
+impl AccessQuery {
+    /// The query as a `SubjectAccessReview` for the API server.
+    pub fn to_access_review(&self) -> SubjectAccessReview {
         let user = self.user.clone();
         SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
@@ -74,20 +74,20 @@ impl Question {
         }
     }
 
-    pub(super) fn username(&self) -> &str {
+    pub(super) fn user_name(&self) -> &str {
         self.user.username.as_deref().unwrap_or_default()
     }
 
-    /// Where the pods would be.
-    pub(super) fn place(&self) -> String {
+    /// The scope as text, in the wording of Kubernetes.
+    pub(super) fn scope_text(&self) -> String {
         match &self.scope {
             Scope::Namespace(namespace) => format!("in the namespace {namespace:?}"),
             Scope::Cluster => "at the cluster scope".to_owned(),
         }
     }
 
-    /// How much room its texts take, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    /// Size of the strings of the query in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
         let User {
             username,
             uid,
@@ -96,90 +96,92 @@ impl Question {
         } = &self.user;
         let extra = extra.iter().flatten();
         let extra = extra.flat_map(|(key, values)| std::iter::once(key).chain(values));
-        let texts = username.iter().chain(uid);
-        let texts = texts.chain(groups.iter().flatten()).chain(extra);
-        texts.map(String::len).sum()
+        let strings = username.iter().chain(uid);
+        let strings = strings.chain(groups.iter().flatten()).chain(extra);
+        strings.map(String::len).sum()
     }
 }
 
-/// An object that may be stored if its author may create pods.
+/// A valid object that is allowed if its author may create pods.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct PodCreateCheck {
     request: Request,
-    question: Question,
+    access_query: AccessQuery,
     warnings: Vec<String>,
 }
 
-impl Claim {
+impl PodCreateCheck {
     pub(super) fn new(mut request: Request, scope: Scope, warnings: Vec<String>) -> Self {
         let user = std::mem::take(&mut request.user);
         Self {
             request,
-            question: Question { user, scope },
+            access_query: AccessQuery { user, scope },
             warnings,
         }
     }
 
-    /// What to ask the API server.
-    pub fn question(&self) -> &Question {
-        &self.question
+    /// The query for the API server.
+    pub fn access_query(&self) -> &AccessQuery {
+        &self.access_query
     }
 
-    /// The answer if its author may.
+    /// The response if the author may create pods.
     ///
     /// # Errors
-    /// When it cannot be encoded.
-    pub fn granted(self) -> Result<Answer> {
+    /// When the response cannot be encoded.
+    pub fn allow_response(self) -> Result<ReviewResponse> {
         self.request.allow(self.warnings)
     }
 
-    /// The answer if its author may not.
+    /// The response if the author may not create pods.
     ///
     /// # Errors
-    /// When it cannot be encoded.
-    pub fn refused(&self) -> Result<Answer> {
+    /// When the response cannot be encoded.
+    pub fn deny_response(&self) -> Result<ReviewResponse> {
         self.request
-            .deny(&status::forbidden(&self.request, &self.question))
+            .deny(&status::forbidden_pods(&self.request, &self.access_query))
     }
 
-    /// The answer if nobody could say whether its author may.
+    /// The response if the API server could not authorize the author.
     ///
     /// # Errors
-    /// When it cannot be encoded.
-    pub fn undecided(&self) -> Result<Answer> {
-        self.request
-            .deny(&status::undecided(&self.request, &self.question))
+    /// When the response cannot be encoded.
+    pub fn error_response(&self) -> Result<ReviewResponse> {
+        self.request.deny(&status::authorization_unavailable(
+            &self.request,
+            &self.access_query,
+        ))
     }
 }
 
-/// Whether anything that runs differs between two objects of a kind.
-pub(super) fn runs_otherwise(kind: Kind, old: &Value, new: &Value) -> bool {
+/// Whether an update changes the pods of an object.
+pub(super) fn changes_pod_template(kind: Kind, old: &Value, new: &Value) -> bool {
     let (old, new) = (&old["spec"], &new["spec"]);
     old != new
         && match kind {
-            Kind::DIJob => templates(old.clone()) != templates(new.clone()),
+            Kind::DIJob => template_fields(old.clone()) != template_fields(new.clone()),
             Kind::AggregatorConfig => true,
         }
 }
 
-/// A job's spec without what is harmless.
-fn templates(mut spec: Value) -> Value {
+/// The spec of a job without the fields that do not change its pods.
+fn template_fields(mut spec: Value) -> Value {
     if let Some(fields) = spec.as_object_mut() {
         fields.retain(|name, value| {
             let is_role = [Role::Coordinator, Role::Collector, Role::Learner]
                 .iter()
                 .any(|role| role.label() == name);
             if let (true, Some(role)) = (is_role, value.as_object_mut()) {
-                role.retain(|name, _| !HARMLESS_OF_ROLES.contains(&name.as_str()));
+                role.retain(|name, _| !NON_TEMPLATE_ROLE_FIELDS.contains(&name.as_str()));
             }
-            !HARMLESS.contains(&name.as_str()) && !says_nothing(value)
+            !NON_TEMPLATE_FIELDS.contains(&name.as_str()) && !is_empty_value(value)
         });
     }
     spec
 }
 
-/// Added or left out, it changes nothing.
-fn says_nothing(value: &Value) -> bool {
+/// Whether a value means the same as a missing field.
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
@@ -195,24 +197,24 @@ mod tests {
 
     use super::*;
 
-    fn template(image: &str) -> Value {
+    fn template_with_image(image: &str) -> Value {
         json!({"spec": {"containers": [{"name": "di-container", "image": image}]}})
     }
 
-    fn spec() -> Value {
+    fn job_spec() -> Value {
         json!({
-            "coordinator": {"template": template("a")},
-            "collector": {"template": template("a"), "replicas": 1},
+            "coordinator": {"template": template_with_image("a")},
+            "collector": {"template": template_with_image("a"), "replicas": 1},
         })
     }
 
-    fn runs_otherwise(kind: Kind, old: &Value, new: &Value) -> bool {
+    fn spec_changes_template(kind: Kind, old: &Value, new: &Value) -> bool {
         let object = |spec: &Value| json!({"metadata": {"name": "j"}, "spec": spec});
-        super::runs_otherwise(kind, &object(old), &object(new))
+        changes_pod_template(kind, &object(old), &object(new))
     }
 
     #[test]
-    fn pods_may_come_of_it_where_it_is_used() {
+    fn scope_is_cluster_only_for_system_config() {
         let named = |name: &str| Scope::Namespace(name.to_owned());
         for (kind, namespace, expected) in [
             (Kind::DIJob, "rl", named("rl")),
@@ -220,12 +222,12 @@ mod tests {
             (Kind::AggregatorConfig, "rl", named("rl")),
             (Kind::AggregatorConfig, "di-system", Scope::Cluster),
         ] {
-            assert_eq!(Scope::of(kind, namespace), expected);
+            assert_eq!(Scope::for_object(kind, namespace), expected);
         }
     }
 
     #[test]
-    fn a_change_takes_the_right_if_it_changes_what_runs() {
+    fn template_change_is_detected_per_field() {
         let pointers = [
             (
                 "/spec/coordinator/template/spec/containers/0/image",
@@ -237,7 +239,11 @@ mod tests {
                 json!(true),
                 true,
             ),
-            ("/spec/learner", json!({"template": template("a")}), true),
+            (
+                "/spec/learner",
+                json!({"template": template_with_image("a")}),
+                true,
+            ),
             ("/spec/collector", json!({"replicas": 1}), true),
             (
                 "/spec/volumes",
@@ -264,17 +270,21 @@ mod tests {
             ("/spec/backoffLimit", json!(1), false),
         ];
         for (pointer, value, expected) in pointers {
-            let mut new = json!({"spec": spec()});
+            let mut new = json!({"spec": job_spec()});
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             new.pointer_mut(parent).unwrap()[field] = value;
-            let old = spec();
+            let old = job_spec();
             for (old, new) in [(&old, &new["spec"]), (&new["spec"], &old)] {
-                assert_eq!(runs_otherwise(Kind::DIJob, old, new), expected, "{pointer}");
+                assert_eq!(
+                    spec_changes_template(Kind::DIJob, old, new),
+                    expected,
+                    "{pointer}"
+                );
             }
         }
-        let old = json!({"aggregator": {"template": template("a")}});
-        let new = json!({"aggregator": {"template": template("b")}});
-        assert!(!runs_otherwise(Kind::AggregatorConfig, &old, &old));
-        assert!(runs_otherwise(Kind::AggregatorConfig, &old, &new));
+        let old = json!({"aggregator": {"template": template_with_image("a")}});
+        let new = json!({"aggregator": {"template": template_with_image("b")}});
+        assert!(!spec_changes_template(Kind::AggregatorConfig, &old, &old));
+        assert!(spec_changes_template(Kind::AggregatorConfig, &old, &new));
     }
 }

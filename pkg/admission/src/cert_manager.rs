@@ -5,29 +5,30 @@ use kube::Client;
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Bundle, Certificates, Error, Metrics, Renewal, Result, Settings, certificate::validity, folder,
-    inject, secret,
+    Bundle, Certificates, Error, Metrics, Renewal, Result, Settings, certificate::parse_validity,
+    certificate_dir, inject, secret,
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// How often a folder is looked at, where two small files are read: callers may have been told of the new certificate already.
-const FOLDER_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between reads of a certificate directory. It is short because the API server may trust
+/// the new certificate already.
+const DIR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Keeps the served certificate, the Secret and the webhook configurations in step.
-pub(crate) struct Keeper {
+/// Keeps the served certificate, the Secret and the webhook configurations consistent.
+pub(crate) struct CertManager {
     client: Client,
     settings: Settings,
     certificates: Arc<Certificates>,
     metrics: Metrics,
-    served: Option<Served>,
+    served: Option<ServedCertificate>,
 }
 
-struct Served {
+struct ServedCertificate {
     bundle: Bundle,
     expiry: Timestamp,
 }
 
-impl Keeper {
+impl CertManager {
     pub(crate) fn new(
         client: Client,
         settings: Settings,
@@ -46,111 +47,116 @@ impl Keeper {
     pub(crate) async fn run(mut self, ready: &watch::Sender<bool>) -> Infallible {
         let mut failures = 0;
         loop {
-            match self.check().await {
+            match self.check_certificate().await {
                 Ok(()) => {
                     failures = 0;
                     ready.send_if_modified(|ready| !std::mem::replace(ready, true));
                 }
                 Err(error) => {
                     failures += 1;
-                    report(&error, failures);
+                    log_failure(&error, failures);
                     if !error.is_conflict() {
-                        self.metrics.certificate_failed();
+                        self.metrics.count_certificate_failure();
                     }
-                    if !self.serves_valid() {
+                    if !self.is_serving_valid() {
                         ready.send_if_modified(|ready| std::mem::replace(ready, false));
                     } else if matches!(error, Error::ConfigurationMissing(_)) {
-                        // Who deletes one wants the webhooks out of the way, not what else the pod serves.
+                        // A user may delete a webhook configuration to disable the webhooks. The
+                        // pod must stay ready for its other functions.
                         ready.send_if_modified(|ready| !std::mem::replace(ready, true));
                     }
                 }
             }
-            sleep(pause(failures, self.interval())).await;
+            sleep(retry_delay(failures, self.check_interval())).await;
         }
     }
 
-    fn interval(&self) -> Duration {
+    fn check_interval(&self) -> Duration {
         let interval = self.settings.check_interval;
         match self.settings.certificate_dir {
-            Some(_) => interval.min(FOLDER_INTERVAL),
+            Some(_) => interval.min(DIR_CHECK_INTERVAL),
             None => interval,
         }
     }
 
-    /// One round.
-    async fn check(&mut self) -> Result<()> {
+    /// Reads the certificate from its source and serves it if it is new.
+    async fn check_certificate(&mut self) -> Result<()> {
         let Some(dir) = &self.settings.certificate_dir else {
-            return self.keep().await;
+            return self.sync_secret().await;
         };
-        let bundle = folder::certificate(dir, (self.settings.clock)())?;
-        if !self.serves(&bundle) {
-            self.serve(bundle)?;
+        let bundle = certificate_dir::read_certificate(dir, (self.settings.clock)())?;
+        if !self.is_serving(&bundle) {
+            self.serve_bundle(bundle)?;
         }
         Ok(())
     }
 
-    /// What the Secret holds is renewed if due, trusted by the configurations, then served.
-    async fn keep(&mut self) -> Result<()> {
-        // Read before the certificate, see `Configuration::inject`.
-        let configurations = inject::read(&self.client, &self.settings).await;
+    /// Renews the certificate in the Secret if needed, injects its CA, then serves it.
+    async fn sync_secret(&mut self) -> Result<()> {
+        // Read before the certificate, see `WebhookConfiguration::inject_authorities`.
+        let configurations = inject::read_configurations(&self.client, &self.settings).await;
         let served = self.served.as_ref().map(|served| &served.bundle);
-        let bundle = secret::certificate(&self.client, &self.settings, served).await?;
-        // Nothing is lost by serving it at once when there is nothing else to serve.
-        if !self.serves_valid() {
-            self.serve(bundle.clone())?;
+        let bundle = secret::ensure_certificate(&self.client, &self.settings, served).await?;
+        // Without a valid certificate, serve the new one before its CA is injected.
+        if !self.is_serving_valid() {
+            self.serve_bundle(bundle.clone())?;
         }
         let mut missing = Ok(());
         for configuration in configurations? {
-            match configuration.inject(&bundle.authorities).await {
-                // The other one may be there, and must know the certificate before it is served.
+            match configuration.inject_authorities(&bundle.authorities).await {
+                // Continue: the other configuration may exist and needs the CA before the
+                // certificate is served.
                 Err(error @ Error::ConfigurationMissing(_)) => missing = Err(error),
                 other => other?,
             }
         }
-        if !self.serves(&bundle) {
+        if !self.is_serving(&bundle) {
             sleep(self.settings.propagation).await;
-            self.serve(bundle)?;
+            self.serve_bundle(bundle)?;
         }
         missing
     }
 
-    fn serves(&self, bundle: &Bundle) -> bool {
+    fn is_serving(&self, bundle: &Bundle) -> bool {
         let served = self.served.as_ref();
         served.is_some_and(|served| served.bundle.certificate == bundle.certificate)
     }
 
-    fn serves_valid(&self) -> bool {
+    fn is_serving_valid(&self) -> bool {
         let served = self.served.as_ref();
         served.is_some_and(|served| (self.settings.clock)() < served.expiry)
     }
 
-    fn serve(&mut self, bundle: Bundle) -> Result<()> {
+    fn serve_bundle(&mut self, bundle: Bundle) -> Result<()> {
         let certificate = bundle.certified_key().map_err(Error::Unusable)?;
         let leaf = certificate.end_entity_cert().map_err(Error::Tls)?;
-        let (_, expiry) = validity(leaf).ok_or(Error::Unusable(Renewal::Unreadable))?;
-        self.certificates.serve(certificate);
-        self.metrics.serving_until(expiry);
-        tracing::info!(%expiry, "Serving a new certificate");
-        self.served = Some(Served { bundle, expiry });
+        let (_, expiry) = parse_validity(leaf).ok_or(Error::Unusable(Renewal::Unreadable))?;
+        self.certificates.set_certificate(certificate);
+        self.metrics.set_certificate_expiry(expiry);
+        tracing::info!(%expiry, "Serving a new webhook certificate");
+        self.served = Some(ServedCertificate { bundle, expiry });
         Ok(())
     }
 }
 
-fn report(error: &Error, failures: u32) {
+fn log_failure(error: &Error, failures: u32) {
     let cause = error as &dyn std::error::Error;
     if error.is_conflict() {
-        tracing::debug!(error = cause, "Another replica was first");
+        tracing::debug!(
+            error = cause,
+            "Another replica changed the certificate first"
+        );
     } else {
         tracing::warn!(
             error = cause,
             failures,
-            "Failed to keep the webhooks' certificate, will retry"
+            "Cannot update the webhook certificate, retrying"
         );
     }
 }
 
-/// Short after a failure, doubling to the interval.
-fn pause(failures: u32, interval: Duration) -> Duration {
+/// The delay before the next check: short after a failure, doubling up to `interval`.
+fn retry_delay(failures: u32, interval: Duration) -> Duration {
     match failures {
         0 => interval,
         n => interval.min(FIRST_BACKOFF * 2_u32.pow((n - 1).min(16))),
@@ -164,15 +170,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_retried_soon_and_then_less_often() {
+    fn retry_delay_doubles_up_to_interval() {
         let interval = Duration::from_secs(60);
-        let seconds: Vec<_> = (0..9).map(|n| pause(n, interval).as_secs()).collect();
+        let seconds: Vec<_> = (0..9).map(|n| retry_delay(n, interval).as_secs()).collect();
         assert_eq!(seconds, [60, 1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(pause(u32::MAX, interval), interval);
+        assert_eq!(retry_delay(u32::MAX, interval), interval);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_ready_where_a_configuration_is_missing_but_not_where_one_cannot_be_read() {
+    async fn ready_without_configuration_but_not_on_read_error() {
         for (mutating, validating, expected) in [
             (200_u16, 200_u16, true),
             (404, 200, true),
@@ -181,7 +187,7 @@ mod tests {
             (404, 500, false),
             (500, 404, false),
         ] {
-            let answer = move |request: http::Request<kube::client::Body>| {
+            let respond = move |request: http::Request<kube::client::Body>| {
                 let code = match request.uri().path() {
                     path if path.contains("/mutatingwebhook") => mutating,
                     path if path.contains("/validatingwebhook") => validating,
@@ -199,26 +205,26 @@ mod tests {
                     json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code})
                 };
                 let body = kube::client::Body::from(body.to_string().into_bytes());
-                let answer = http::Response::builder().status(code).body(body);
-                std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+                let response = http::Response::builder().status(code).body(body);
+                std::future::ready(Ok::<_, Infallible>(response.unwrap()))
             };
-            let certificates = Certificates::shared();
-            let client = Client::new(tower::service_fn(answer), "default");
+            let certificates = Certificates::new_shared();
+            let client = Client::new(tower::service_fn(respond), "default");
             let settings = Settings::default();
             let metrics = Metrics::default();
-            let keeper = Keeper::new(client, settings, certificates.clone(), metrics);
+            let cert_manager = CertManager::new(client, settings, certificates.clone(), metrics);
             let (ready, mut is_ready) = watch::channel(false);
-            tokio::spawn(async move { keeper.run(&ready).await });
+            tokio::spawn(async move { cert_manager.run(&ready).await });
             let is_ready = is_ready.wait_for(|ready| *ready);
             let is_ready = tokio::time::timeout(Duration::from_secs(600), is_ready).await;
             assert_eq!(is_ready.is_ok(), expected, "{mutating}, {validating}");
-            // With a certificate it could be called meanwhile.
-            assert!(certificates.served().is_some());
+            // The certificate is served in any case.
+            assert!(certificates.current_certificate().is_some());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_folder_is_looked_at_again_and_the_last_good_certificate_is_kept() {
+    async fn broken_certificate_dir_keeps_last_valid_certificate() {
         let issue = |lifetime| {
             let names = Settings::default().dns_names();
             Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap()
@@ -229,35 +235,35 @@ mod tests {
             std::fs::write(dir.path().join("tls.crt"), &bundle.certificate).unwrap();
             std::fs::write(dir.path().join("tls.key"), &bundle.key).unwrap();
         };
-        // Whatever is asked of the API server fails: nothing may depend on it.
-        let refuse = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>("nothing is to be asked")
+        // All API calls fail: a certificate directory must not need the API server.
+        let failing_api = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>("unexpected API call")
         });
         let settings = Settings {
             certificate_dir: Some(dir.path().to_owned()),
             ..Settings::default()
         };
-        let certificates = Certificates::shared();
-        let client = Client::new(refuse, "default");
+        let certificates = Certificates::new_shared();
+        let client = Client::new(failing_api, "default");
         let metrics = Metrics::default();
-        let keeper = Keeper::new(client, settings, certificates.clone(), metrics);
+        let cert_manager = CertManager::new(client, settings, certificates.clone(), metrics);
         let (ready, mut is_ready) = watch::channel(false);
-        tokio::spawn(async move { keeper.run(&ready).await });
+        tokio::spawn(async move { cert_manager.run(&ready).await });
 
         sleep(Duration::from_secs(300)).await;
         assert!(
-            !*is_ready.borrow() && certificates.served().is_none(),
-            "nothing there"
+            !*is_ready.borrow() && certificates.current_certificate().is_none(),
+            "no certificate"
         );
         let earliest = issue(hour);
         write(&earliest);
         is_ready.wait_for(|ready| *ready).await.unwrap();
         let leaf = |bundle: &Bundle| bundle.certified_key().unwrap().cert[0].clone();
-        let served = || certificates.served().unwrap().cert[0].clone();
+        let served = || certificates.current_certificate().unwrap().cert[0].clone();
         assert_eq!(served(), leaf(&earliest));
         let first = issue(hour);
         write(&first);
-        sleep(FOLDER_INTERVAL + FIRST_BACKOFF).await;
+        sleep(DIR_CHECK_INTERVAL + FIRST_BACKOFF).await;
         assert_eq!(served(), leaf(&first));
 
         let second = issue(hour);
@@ -279,7 +285,7 @@ mod tests {
             write(&broken);
             sleep(Duration::from_secs(120)).await;
             assert_eq!(served(), leaf(&first));
-            assert!(*is_ready.borrow(), "what is served is good");
+            assert!(*is_ready.borrow(), "the served certificate is valid");
         }
         write(&second);
         sleep(Duration::from_secs(120)).await;

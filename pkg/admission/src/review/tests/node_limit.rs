@@ -1,22 +1,22 @@
 use super::*;
 
-/// Some 300 KB, which would be 25 MB.
-fn heavy() -> Value {
-    let mut job = good();
+/// A job of some 300 KB that needs 25 MB when decoded.
+fn job_with_many_nodes() -> Value {
+    let mut job = valid_job();
     job["spec"]["volumes"] = vec![json!({"": 0}); 40_000].into();
     job
 }
 
 #[test]
-fn what_has_too_much_in_it_is_refused_before_it_is_decoded() {
-    let message = r#"dijobs.diengine.opendilab.org "cartpole" is too large: it may have 300000 fields and list items, those of the object that it replaces and of managedFields among them; shorten its lists"#;
+fn too_many_nodes_are_denied_before_decoding() {
+    let message = r#"dijobs.diengine.opendilab.org "cartpole" is too large: the request may have at most 300000 fields and list items, including the old object and managedFields; shorten the lists of the object"#;
     for review in [
-        create(&heavy()),
-        update(&good(), &heavy()),
-        update(&heavy(), &good()),
+        create_review(&job_with_many_nodes()),
+        update_review(&valid_job(), &job_with_many_nodes()),
+        update_review(&job_with_many_nodes(), &valid_job()),
     ] {
         let mutated = mutate(review.to_string().as_bytes()).unwrap();
-        for response in [response(&mutated), validated(&review)] {
+        for response in [response_json(&mutated), validate_review(&review)] {
             assert_eq!(response["allowed"], false);
             let status = &response["status"];
             assert_eq!(
@@ -25,41 +25,41 @@ fn what_has_too_much_in_it_is_refused_before_it_is_decoded() {
             );
         }
     }
-    let mut nameless = create(&heavy());
+    let mut nameless = create_review(&job_with_many_nodes());
     nameless["request"]["name"] = json!("");
     nameless["request"]["object"]["metadata"] = json!({"generateName": "run-"});
-    let response = validated(&nameless);
+    let response = validate_review(&nameless);
     assert_eq!(response["status"]["details"]["name"], "run-");
 }
 
 #[test]
-fn whatever_is_in_it_it_may_go() {
-    let mut going = heavy();
-    going["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
-    let mut deletion = review("DIJob", "v1alpha2", "DELETE", &Value::Null);
-    deletion["request"]["oldObject"] = heavy();
-    for review in [deletion, update(&going, &going)] {
-        assert_eq!(validated(&review)["allowed"], true);
+fn deletion_is_allowed_despite_node_limit() {
+    let mut deleting = job_with_many_nodes();
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    let mut deletion = review_of("DIJob", "v1alpha2", "DELETE", &Value::Null);
+    deletion["request"]["oldObject"] = job_with_many_nodes();
+    for review in [deletion, update_review(&deleting, &deleting)] {
+        assert_eq!(validate_review(&review)["allowed"], true);
         assert!(mutate(review.to_string().as_bytes()).unwrap().allowed);
     }
-    let unstored = update(&heavy(), &going);
-    assert_eq!(validated(&unstored)["allowed"], false);
+    let unstored = update_review(&job_with_many_nodes(), &deleting);
+    assert_eq!(validate_review(&unstored)["allowed"], false);
 }
 
 #[test]
-fn thousands_of_empty_items_are_told_by_their_number() {
-    let mut job = good();
+fn too_many_empty_items_are_reported_by_count() {
+    let mut job = valid_job();
     job["spec"]["volumes"] = vec![json!({}); 80_000].into();
-    for review in [create(&job), update(&good(), &job)] {
+    for review in [create_review(&job), update_review(&valid_job(), &job)] {
         assert_eq!(
-            validated(&review)["status"]["message"],
+            validate_review(&review)["status"]["message"],
             r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.volumes: Too many: 80000: must have at most 1000 items"#
         );
     }
 }
 
 #[test]
-fn an_honest_job_with_all_the_text_that_it_may_have_passes() {
+fn large_valid_job_is_within_node_limit() {
     let names: Vec<_> = (0..400).map(|i| format!("VARIABLE_{i}")).collect();
     let variables: Value = names
         .iter()
@@ -72,10 +72,10 @@ fn an_honest_job_with_all_the_text_that_it_may_have_passes() {
             (key, json!({".": {}, "f:name": {}, "f:value": {}}))
         })
         .collect();
-    let mut template = template();
+    let mut template = di_template();
     template["spec"]["containers"][0]["env"] = variables;
     let role = json!({"template": template});
-    let mut job = job(&json!({
+    let mut job = job_with_spec(&json!({
         "cleanPodPolicy": "Running", "coordinator": role, "collector": role, "learner": role,
     }));
     let owned = json!({"f:coordinator": owned, "f:collector": owned, "f:learner": owned});
@@ -87,8 +87,8 @@ fn an_honest_job_with_all_the_text_that_it_may_have_passes() {
     let mut other = job.clone();
     other["spec"]["collector"]["replicas"] = json!(2);
     assert!(job.to_string().len() > 500_000);
-    for review in [create(&job), update(&job, &other)] {
-        let response = validated(&review);
+    for review in [create_review(&job), update_review(&job, &other)] {
+        let response = validate_review(&review);
         assert_eq!(response["allowed"], true, "{}", response["status"]);
         assert!(mutate(review.to_string().as_bytes()).unwrap().allowed);
     }

@@ -1,0 +1,144 @@
+use std::{sync::Arc, task::Poll};
+
+use axum::body::{Bytes, HttpBody};
+use futures::{pending, poll};
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::MAX_BODY_BYTES;
+use crate::review::LARGE_BODY_BYTES;
+
+const KIB: usize = 1024;
+/// Memory for all bodies: thousands of usual bodies, or six of the maximum size.
+const TOTAL_BYTES: usize = 24 << 20;
+/// Memory that is reserved before each read: an HTTP/2 frame, or one read of HTTP/1.
+const FRAME_BYTES: usize = 16 << 10;
+
+/// Limits the memory of all request bodies. A body that does not fit waits.
+#[derive(Clone)]
+pub(super) struct BodyMemory {
+    /// Free memory in KiB.
+    free_kib: Arc<Semaphore>,
+    /// One reserve of the maximum body size, for one waiting body at a time. Without it, partly
+    /// read bodies could wait for each other and block all.
+    overflow: Arc<Semaphore>,
+    decode_permits: Arc<Semaphore>,
+}
+
+/// The memory of one body. It is released when dropped.
+pub(super) struct MemoryReservation {
+    memory: BodyMemory,
+    bytes: usize,
+    permit: Option<OwnedSemaphorePermit>,
+    overflow_permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for BodyMemory {
+    fn default() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            free_kib: semaphore((TOTAL_BYTES - MAX_BODY_BYTES) / KIB),
+            overflow: semaphore(1),
+            decode_permits: semaphore(1),
+        }
+    }
+}
+
+impl BodyMemory {
+    /// An empty reservation for a new body.
+    pub(super) fn new_reservation(&self) -> MemoryReservation {
+        MemoryReservation {
+            memory: self.clone(),
+            bytes: 0,
+            permit: None,
+            overflow_permit: None,
+        }
+    }
+
+    /// Waits for the permit to decode a large body: decoded, it can need many times its size. Small
+    /// bodies need no permit.
+    pub(super) async fn decode_permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes <= LARGE_BODY_BYTES {
+            return None;
+        }
+        // The semaphore is never closed, so this cannot fail.
+        self.decode_permits.clone().acquire_owned().await.ok()
+    }
+}
+
+impl MemoryReservation {
+    /// Reads the next frame of a body, after memory for it is reserved.
+    ///
+    /// Without the reservation, the frames of waiting bodies would not be counted. While no data
+    /// arrives, nothing stays reserved: a client cannot block memory by announcing a large body.
+    pub(super) async fn next_frame<B>(&mut self, body: &mut B) -> Option<Result<Bytes, B::Error>>
+    where
+        B: HttpBody<Data = Bytes> + Unpin,
+    {
+        loop {
+            // A complete body must not wait for more memory: handling it releases its memory.
+            if body.is_end_stream() {
+                return None;
+            }
+            self.reserve_more(FRAME_BYTES).await;
+            let polled = poll!(body.frame());
+            let polled = polled.map_ok(|frame| frame.into_data().unwrap_or_default());
+            let received = match &polled {
+                Poll::Ready(Some(Ok(data))) => data.len(),
+                _ => 0,
+            };
+            self.release_bytes(FRAME_BYTES.saturating_sub(received));
+            self.reserve_more(received.saturating_sub(FRAME_BYTES))
+                .await;
+            if let Poll::Ready(next) = polled {
+                return next;
+            }
+            // `poll!` has registered the waker of this task with the body.
+            pending!();
+        }
+    }
+
+    /// Waits until `bytes` more are reserved.
+    async fn reserve_more(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        let missing_kib = self.bytes.div_ceil(KIB).saturating_sub(self.reserved_kib());
+        if missing_kib == 0 || self.overflow_permit.is_some() {
+            return;
+        }
+        let missing_kib = u32::try_from(missing_kib).unwrap_or(u32::MAX);
+        // The semaphores are never closed, so this cannot fail.
+        tokio::select! {
+            biased;
+            acquired = self.memory.free_kib.clone().acquire_many_owned(missing_kib) => {
+                match (&mut self.permit, acquired.ok()) {
+                    (Some(permit), Some(acquired)) => permit.merge(acquired),
+                    (permit, acquired) => *permit = acquired,
+                }
+            }
+            acquired = self.memory.overflow.clone().acquire_owned() => {
+                self.overflow_permit = acquired.ok();
+            }
+        }
+    }
+
+    /// Releases the memory of `bytes` that are not needed.
+    fn release_bytes(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        let needed_kib = self.bytes.div_ceil(KIB);
+        if let Some(excess_kib) = self.reserved_kib().checked_sub(needed_kib) {
+            // The body fits again: another one can use the overflow.
+            self.overflow_permit = None;
+            drop(
+                self.permit
+                    .as_mut()
+                    .and_then(|permit| permit.split(excess_kib)),
+            );
+        }
+    }
+
+    /// Memory of this body in KiB, without the overflow.
+    fn reserved_kib(&self) -> usize {
+        let permit = self.permit.as_ref();
+        permit.map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+}
