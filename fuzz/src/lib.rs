@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use di_admission::{
     Error,
-    review::{Answer, Judgement, mutate, validate},
+    review::{ReviewResponse, ReviewOutcome, mutate, validate},
 };
 use di_api::validation;
 use serde_json::{Map, Value};
@@ -229,21 +229,21 @@ pub fn fuzz_review(body: &[u8]) {
         Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
     }
     match validate(body) {
-        Ok(Judgement::Final(answer)) => assert_is_review(&answer),
-        Ok(Judgement::Claimed(claim)) => {
-            claim.question();
-            let refused = [claim.refused(), claim.undecided()];
+        Ok(ReviewOutcome::Final(answer)) => assert_is_review(&answer),
+        Ok(ReviewOutcome::NeedsAuthorization(claim)) => {
+            claim.access_query();
+            let refused = [claim.deny_response(), claim.error_response()];
             for answer in refused.into_iter().flatten() {
                 assert!(!answer.allowed);
                 assert_is_review(&answer);
             }
-            assert_is_review(&claim.granted().expect("a response is serializable"));
+            assert_is_review(&claim.allow_response().expect("a response is serializable"));
         }
         Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
     }
 }
 
-fn assert_is_review(answer: &Answer) {
+fn assert_is_review(answer: &ReviewResponse) {
     let review: Value = serde_json::from_slice(&answer.body).expect("a response is JSON");
     assert_eq!(review["kind"], "AdmissionReview");
     assert_eq!(review["response"]["allowed"], answer.allowed);

@@ -17,7 +17,7 @@ impl Columns {
                     "unexpected custom-columns spec: {column}, expected <header>:<json-path-expr>"
                 );
             };
-            Ok((header.to_owned(), Path::relaxed(path)?))
+            Ok((header.to_owned(), Path::parse_relaxed(path)?))
         };
         let columns = split_columns(text).into_iter().map(one);
         Ok(Self(columns.collect::<Result<_>>()?))
@@ -39,7 +39,7 @@ impl Columns {
             paths.len()
         );
         let columns = headers.into_iter().zip(paths);
-        let columns = columns.map(|(header, path)| Ok((header.to_owned(), Path::relaxed(path)?)));
+        let columns = columns.map(|(header, path)| Ok((header.to_owned(), Path::parse_relaxed(path)?)));
         Ok(Self(columns.collect::<Result<_>>()?))
     }
 

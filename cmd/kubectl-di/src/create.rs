@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    Check, Cluster, Deadline, DryRun, Outlook, Ready, has_started, has_succeeded, prepare, until,
+    CheckLevel, Cluster, Deadline, DryRun, WaitState, PreparedObject, started_state, succeeded_state, prepare_objects, wait_for_job,
 };
 use serde_json::Value;
 
@@ -88,7 +88,7 @@ impl Create {
             Some(cluster) => cluster.namespace().clone(),
             None => globals.connect_options().offline_namespace(),
         };
-        let ready = prepare(cluster.as_ref(), &namespace, documents, Check::Whole).await?;
+        let ready = prepare_objects(cluster.as_ref(), &namespace, documents, CheckLevel::Full).await?;
         let jobs = ready.iter().filter(|one| is_job(one)).count();
         ensure!(
             !self.follow || jobs == 1,
@@ -100,7 +100,7 @@ impl Create {
         for one in &ready {
             let result = match &cluster {
                 Some(cluster) if dry_run != DryRun::Client => {
-                    di_client::create(cluster, one, dry_run == DryRun::Server).await
+                    di_client::create_object(cluster, one, dry_run == DryRun::Server).await
                 }
                 _ => Ok(with_namespace(one)),
             };
@@ -121,7 +121,7 @@ impl Create {
         };
         if self.follow {
             for (namespace, name) in &created {
-                if let Err(error) = follow_job(&cluster.within(namespace), name, out).await {
+                if let Err(error) = follow_job(&cluster.with_namespace(namespace), name, out).await {
                     report_error(&error);
                     code = ExitCode::FAILURE;
                 }
@@ -137,15 +137,15 @@ impl Create {
         let deadline = self.waiting.deadline();
         let mut all_started = true;
         for (namespace, name) in created {
-            let cluster = cluster.within(namespace);
+            let cluster = cluster.with_namespace(namespace);
             let bar = ProgressBar::spinner(format!("waiting for {name} to run"));
             let check = |job: &di_client::Job| {
-                if let Some(trouble) = job.trouble() {
+                if let Some(trouble) = job.problem_summary() {
                     bar.set_message(format!("waiting for {name} to run ({trouble})"));
                 }
-                has_started(job)
+                started_state(job)
             };
-            let started = until(&cluster, name, deadline, check, unmet_condition).await;
+            let started = wait_for_job(&cluster, name, deadline, check, unmet_condition).await;
             drop(bar);
             if let Err(error) = started {
                 report_error(&error.into());
@@ -162,17 +162,17 @@ impl Create {
 async fn follow_job(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
     let mut printed = None;
     let check = |job: &di_client::Job| {
-        let runs = has_started(job) == Outlook::Met || job.has_ended();
-        let trouble = job.trouble().filter(|_| !runs);
+        let runs = started_state(job) == WaitState::Met || job.has_ended();
+        let trouble = job.problem_summary().filter(|_| !runs);
         if trouble != printed
             && let Some(trouble) = &trouble
         {
-            eprintln!("{} is waiting: {trouble}", job.title());
+            eprintln!("{} is waiting: {trouble}", job.resource_name());
         }
         printed = trouble;
-        has_succeeded(job)
+        succeeded_state(job)
     };
-    let ended = until(cluster, name, Deadline::after(None), check, unmet_condition);
+    let ended = wait_for_job(cluster, name, Deadline::after(None), check, unmet_condition);
     let followed = logs::follow_coordinator(cluster, name, out);
     let (followed, ended) = tokio::select! {
         // Watch the job while its log is read: it may be deleted before the log ends.
@@ -186,18 +186,18 @@ async fn follow_job(cluster: &Cluster, name: &str, out: &mut impl Write) -> Resu
     Ok(())
 }
 
-fn is_job(ready: &Ready) -> bool {
+fn is_job(ready: &PreparedObject) -> bool {
     ready.api.kind == "DIJob" && ready.api.group == di_api::names::GROUP
 }
 
 /// The namespace and name of a created job. The server fills in a generated name.
-fn created_job(ready: &Ready, object: &Value) -> Option<(String, String)> {
+fn created_job(ready: &PreparedObject, object: &Value) -> Option<(String, String)> {
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
     is_job(ready).then(|| Some((text("namespace")?, text("name")?)))?
 }
 
 /// The object with the namespace that it would be sent to.
-fn with_namespace(ready: &Ready) -> Value {
+fn with_namespace(ready: &PreparedObject) -> Value {
     let mut object = ready.object.clone();
     if let Some(namespace) = &ready.namespace {
         object["metadata"]["namespace"] = namespace.as_str().into();

@@ -6,7 +6,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use di_client::{Cascade, Check, Cluster, Deadline, Deletion, Target, await_deletion, prepare};
+use di_client::{Cascade, CheckLevel, Cluster, Deadline, DeleteOptions, ObjectRef, wait_for_deletion, prepare_objects};
 
 use crate::{
     args::parse_timeout,
@@ -96,16 +96,16 @@ impl Delete {
             (true, false) => Some(self.manifests.read_documents()?),
             (false, true) => None,
         };
-        let how = Deletion {
+        let how = DeleteOptions {
             cascade: self.cascade.into(),
             grace: self.grace_seconds()?,
         };
         let cluster = globals.connect().await?;
-        let targets: Vec<Target> = match documents {
+        let targets: Vec<ObjectRef> = match documents {
             Some(documents) => {
                 let namespace = cluster.namespace();
-                let ready = prepare(Some(&cluster), namespace, documents, Check::Identity).await?;
-                ready.into_iter().map(Target::from).collect()
+                let ready = prepare_objects(Some(&cluster), namespace, documents, CheckLevel::Identity).await?;
+                ready.into_iter().map(ObjectRef::from).collect()
             }
             None => self.selected_targets(&cluster).await?,
         };
@@ -122,7 +122,7 @@ impl Delete {
         let mut code = ExitCode::SUCCESS;
         let mut deleted = Vec::new();
         for target in &targets {
-            match di_client::delete(&cluster, target, how, self.dry_run.get()).await {
+            match di_client::delete_object(&cluster, target, how, self.dry_run.get()).await {
                 Ok(uid) => {
                     self.print_deleted(out, target, how)?;
                     deleted.push((target, uid));
@@ -145,13 +145,13 @@ impl Delete {
         Ok(code)
     }
 
-    async fn selected_targets(&self, cluster: &Cluster) -> Result<Vec<Target>> {
+    async fn selected_targets(&self, cluster: &Cluster) -> Result<Vec<ObjectRef>> {
         let selected = self.selection.selected_jobs(cluster).await?;
         if selected.is_empty() {
             self.selection.print_no_jobs(cluster);
         }
         let targets = selected.into_iter();
-        let targets = targets.map(|one| Target::job(&one.cluster, one.name));
+        let targets = targets.map(|one| ObjectRef::for_job(&one.cluster, one.name));
         Ok(targets.collect())
     }
 
@@ -169,7 +169,7 @@ impl Delete {
         })
     }
 
-    fn print_deleted(&self, out: &mut impl Write, target: &Target, how: Deletion) -> Result<()> {
+    fn print_deleted(&self, out: &mut impl Write, target: &ObjectRef, how: DeleteOptions) -> Result<()> {
         let kind = qualified_kind(target);
         let done = match how.grace {
             Some(0) => "force deleted",
@@ -189,7 +189,7 @@ impl Delete {
     }
 
     /// A suffix such as ` from team namespace`, with --all-namespaces.
-    fn namespace_suffix(&self, target: &Target) -> String {
+    fn namespace_suffix(&self, target: &ObjectRef) -> String {
         match &target.namespace {
             Some(namespace) if self.selection.is_all_namespaces() => {
                 format!(" from {namespace} namespace")
@@ -199,7 +199,7 @@ impl Delete {
     }
 
     /// Asks for confirmation with the same text as kubectl.
-    fn confirm_deletion(&self, targets: &[Target], out: &mut impl Write) -> Result<bool> {
+    fn confirm_deletion(&self, targets: &[ObjectRef], out: &mut impl Write) -> Result<bool> {
         let count = targets.len();
         writeln!(
             out,
@@ -225,12 +225,12 @@ impl Delete {
     async fn wait_for_deletions(
         &self,
         cluster: &Cluster,
-        pending: Vec<(&Target, Option<String>)>,
+        pending: Vec<(&ObjectRef, Option<String>)>,
     ) -> bool {
         let mut all_deleted = true;
         for (target, uid) in pending {
             let deadline = Deadline::after(Some(self.timeout));
-            match await_deletion(cluster, target, uid.as_deref(), deadline).await {
+            match wait_for_deletion(cluster, target, uid.as_deref(), deadline).await {
                 // The right to delete does not include the right to watch.
                 Err(error) if !error.is_forbidden() => {
                     report_error(&error.into());
@@ -243,7 +243,7 @@ impl Delete {
     }
 }
 
-fn qualified_kind(target: &Target) -> String {
+fn qualified_kind(target: &ObjectRef) -> String {
     let kind = target.api.kind.to_lowercase();
     match target.api.group.as_str() {
         "" => kind,

@@ -7,7 +7,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Args};
-use di_client::{Cluster, Job, JobQuery, Known, Whose, events, job, jobs, replicas};
+use di_client::{Cluster, Job, JobQuery, ReplicaList, EventFilter, list_events, job, list_jobs, replicas};
 use jiff::Timestamp;
 
 use crate::{
@@ -79,7 +79,7 @@ impl Describe {
                 }
             }
         } else if self.names.is_empty() {
-            found = jobs(&cluster, &self.job_query()).await?.jobs;
+            found = list_jobs(&cluster, &self.job_query()).await?.jobs;
             if found.is_empty() {
                 let namespace = &cluster.namespace().name;
                 let suffix = if self.all_namespaces {
@@ -122,7 +122,7 @@ impl Describe {
             Err(error) if error.is_not_found() => error,
             other => return Ok(vec![other?]),
         };
-        let mut all = jobs(cluster, &self.job_query()).await?.jobs;
+        let mut all = list_jobs(cluster, &self.job_query()).await?.jobs;
         all.retain(|job| job.name().starts_with(name));
         if all.is_empty() {
             Err(missing)
@@ -132,12 +132,12 @@ impl Describe {
     }
 
     async fn describe_job(&self, cluster: &Cluster, job: &Job) -> Result<String> {
-        let Known { replicas, unseen } = replicas(cluster, job).await?;
+        let ReplicaList { replicas, unseen } = replicas(cluster, job).await?;
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }
         let events = if self.show_events {
-            Some(match events(cluster, &mut Whose::job(job)).await {
+            Some(match list_events(cluster, &mut EventFilter::for_job(job)).await {
                 Ok(found) => Ok(found.events),
                 // Describe the job even if the user may not list events.
                 Err(error) => Err(error.to_string()),

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Finding, State, VERSION, examine};
+use di_client::{Finding, FindingState, VERSION, run_checks};
 use serde_json::{Value, json};
 
 use crate::{globals::Globals, output, version::DataFormat};
@@ -30,8 +30,8 @@ pub struct Doctor {
 impl Doctor {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let findings = examine(&cluster, VERSION).await;
-        let errors = findings.iter().filter(|f| f.state == State::Error).count();
+        let findings = run_checks(&cluster, VERSION).await;
+        let errors = findings.iter().filter(|f| f.state == FindingState::Error).count();
         match self.output {
             Some(DataFormat::Json) => output::print_json(out, &to_json(&findings))?,
             Some(DataFormat::Yaml) => output::print_yaml(out, &to_json(&findings))?,
@@ -46,12 +46,12 @@ impl Doctor {
     }
 }
 
-fn state_name(state: State) -> &'static str {
+fn state_name(state: FindingState) -> &'static str {
     match state {
-        State::Ok => "ok",
-        State::Unknown => "unknown",
-        State::Warning => "warning",
-        State::Error => "error",
+        FindingState::Ok => "ok",
+        FindingState::Unknown => "unknown",
+        FindingState::Warning => "warning",
+        FindingState::Error => "error",
     }
 }
 
@@ -75,7 +75,7 @@ fn to_json(findings: &[Finding]) -> Value {
 
 fn to_text(findings: &[Finding]) -> String {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
-    let summary = match (count(State::Error), count(State::Warning)) {
+    let summary = match (count(FindingState::Error), count(FindingState::Warning)) {
         (0, 0) => "\nAll checks passed (skipped checks are listed above).\n".to_owned(),
         (errors, warnings) => format!("\nErrors: {errors}. Warnings: {warnings}.\n"),
     };

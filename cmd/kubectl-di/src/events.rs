@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Event, Whose, events, job, watch_events};
+use di_client::{Event, EventFilter, list_events, job, watch_events};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -62,10 +62,10 @@ impl Events {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let mut scope = match &self.job {
-            Some(name) => Whose::job(&job(&cluster, name).await?),
-            None => Whose::any(&cluster, self.all_namespaces).await?,
+            Some(name) => EventFilter::for_job(&job(&cluster, name).await?),
+            None => EventFilter::for_all_jobs(&cluster, self.all_namespaces).await?,
         };
-        let listed = events(&cluster, &mut scope).await?;
+        let listed = list_events(&cluster, &mut scope).await?;
         let mut found = listed.events;
         found.retain(|event| self.has_wanted_type(event));
         if !self.watch {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use di_client::{Deadline, ExecOptions, job, started_pod};
+use di_client::{Deadline, ExecOptions, job, wait_for_started_pod};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -72,7 +72,7 @@ impl Exec {
         let job = job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);
-        let pod = started_pod(&cluster, &job, &choice, deadline).await?;
+        let pod = wait_for_started_pod(&cluster, &job, &choice, deadline).await?;
         let is_terminal = io::stdin().is_terminal();
         if self.tty && self.stdin && !is_terminal && !self.quiet {
             eprintln!("Unable to use a TTY - input is not a terminal or the right kind of file");
@@ -91,9 +91,9 @@ impl Exec {
         if options.stdin
             && let Some(stdin) = process.stdin()
         {
-            tokio::spawn(forward_stdin(stdin, process.takes_end(), self.quiet));
+            tokio::spawn(forward_stdin(stdin, process.can_close_stdin(), self.quiet));
         }
-        if let Some(send) = process.sizes() {
+        if let Some(send) = process.resize_sender() {
             tokio::spawn(send_terminal_sizes(send));
         }
         let (stdout, stderr) = (process.stdout(), process.stderr());
@@ -104,7 +104,7 @@ impl Exec {
         };
         let code = tokio::select! {
             // Wait for both: output may arrive after the command has ended.
-            (shown, code) = async { tokio::join!(outputs, process.wait()) } => {
+            (shown, code) = async { tokio::join!(outputs, process.wait_exit_code()) } => {
                 shown?;
                 code?
             }

@@ -6,7 +6,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Change, Cluster, Job, JobQuery, job, jobs, watch_jobs};
+use di_client::{Change, Cluster, Job, JobQuery, job, list_jobs, watch_jobs};
 use futures::StreamExt;
 use serde_json::Value;
 
@@ -100,7 +100,7 @@ impl Get {
         let mut found = Vec::new();
         let named = self.named_jobs(&cluster).await?;
         if named.is_none() {
-            found = jobs(&cluster, &self.job_query()).await?.jobs;
+            found = list_jobs(&cluster, &self.job_query()).await?.jobs;
         }
         for SelectedJob { cluster, name } in named.iter().flatten() {
             match job(cluster, name).await {
@@ -180,7 +180,7 @@ impl Get {
         let mut cluster = cluster;
         let (mut found, version) = match named.as_deref() {
             None => {
-                let list = jobs(cluster, &query).await?;
+                let list = list_jobs(cluster, &query).await?;
                 (list.jobs, list.resource_version)
             }
             Some([one]) => {

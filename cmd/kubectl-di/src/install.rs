@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use di_client::{DryRun, Flavour, IMAGE, Installed, Orchestrator, VERSION, installed};
+use di_client::{DryRun, InstallVariant, IMAGE, Installed, Orchestrator, VERSION, find_orchestrator};
 
 use crate::{
     globals::Globals,
@@ -35,9 +35,9 @@ impl Install {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         check_system_namespace(globals)?;
         let flavour = if self.webhook_only {
-            Flavour::WebhookOnly
+            InstallVariant::WebhookOnly
         } else {
-            Flavour::Whole
+            InstallVariant::Full
         };
         let image = self.setup.image.as_deref().unwrap_or(IMAGE);
         if self.setup.dry_run.get() == DryRun::Client {
@@ -45,21 +45,21 @@ impl Install {
             return Ok(ExitCode::SUCCESS);
         }
         let cluster = globals.connect().await?;
-        if let Orchestrator::Installed(installed) = installed(&cluster).await? {
+        if let Orchestrator::Installed(installed) = find_orchestrator(&cluster).await? {
             let already = format!(
                 "DI Orchestrator {} is already installed in this cluster",
                 version_text(&installed)
             );
             let is_ours = version_text(&installed) == VERSION;
-            if is_ours && installed.flavour == flavour && self.setup.image.is_none() {
+            if is_ours && installed.variant == flavour && self.setup.image.is_none() {
                 bail!("{already}: there is nothing to do");
             }
             ensure!(
-                installed.flavour == flavour,
+                installed.variant == flavour,
                 "{already}, {}; to change that, run kubectl di uninstall first",
-                match installed.flavour {
-                    Flavour::Whole => "with the reconciler",
-                    Flavour::WebhookOnly => "with the admission webhooks only",
+                match installed.variant {
+                    InstallVariant::Full => "with the reconciler",
+                    InstallVariant::WebhookOnly => "with the admission webhooks only",
                 }
             );
             let target = match &self.setup.image {

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Called, DryRun, Ended, Handle, call_replicas, job};
+use di_client::{ReplicaReply, DryRun, Ended, LifecycleRequest, call_replicas, job};
 use serde_json::{Value, json};
 
 use crate::{
@@ -110,7 +110,7 @@ struct HandleArgs {
 impl Pause {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         self.args
-            .call_and_print(Handle::Pause, "paused", globals, out)
+            .call_and_print(LifecycleRequest::Pause, "paused", globals, out)
             .await
     }
 }
@@ -118,7 +118,7 @@ impl Pause {
 impl Start {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         self.args
-            .call_and_print(Handle::Start, "running", globals, out)
+            .call_and_print(LifecycleRequest::Start, "running", globals, out)
             .await
     }
 }
@@ -127,7 +127,7 @@ impl Status {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let called = self
             .target
-            .call_handle(Handle::Status, DryRun::None, globals);
+            .call_handle(LifecycleRequest::Status, DryRun::None, globals);
         let called = called.await?;
         match &self.output {
             Some(format) if !is_table(Some(format)) => {
@@ -156,7 +156,7 @@ impl HandleArgs {
     /// Calls the replicas, and prints the new status of each; `done` is the expected one.
     async fn call_and_print(
         &self,
-        handle: Handle,
+        handle: LifecycleRequest,
         done: &str,
         globals: &Globals,
         out: &mut impl Write,
@@ -165,18 +165,18 @@ impl HandleArgs {
         let mut called = self.target.call_handle(handle, dry_run, globals).await?;
         if !self.dry_run.is_real() {
             // A dry run prints the status after the call.
-            for life in called.iter_mut().filter_map(|one| one.life.as_mut()) {
+            for life in called.iter_mut().filter_map(|one| one.lifecycle.as_mut()) {
                 done.clone_into(&mut life.status);
-                life.running = handle == Handle::Start;
+                life.running = handle == LifecycleRequest::Start;
             }
         }
-        let is_done = |one: &&Called| one.message.is_none();
+        let is_done = |one: &&ReplicaReply| one.message.is_none();
         match &self.output {
             Some(ObjectFormat(Format::Name)) => print_names(called.iter().filter(is_done), out)?,
             Some(ObjectFormat(format)) => print_statuses(&called, format, true, out)?,
             None => {
                 for one in called.iter().filter(is_done) {
-                    let done = one.life.as_ref().map_or(done, |life| &life.status);
+                    let done = one.lifecycle.as_ref().map_or(done, |life| &life.status);
                     writeln!(
                         out,
                         "pod/{} {done}{}",
@@ -194,10 +194,10 @@ impl HandleArgs {
 impl JobTarget {
     async fn call_handle(
         &self,
-        handle: Handle,
+        handle: LifecycleRequest,
         dry_run: DryRun,
         globals: &Globals,
-    ) -> Result<Vec<Called>> {
+    ) -> Result<Vec<ReplicaReply>> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.name).await?;
         // See docs/decisions/0019.
@@ -206,7 +206,7 @@ impl JobTarget {
 }
 
 fn print_statuses(
-    called: &[Called],
+    called: &[ReplicaReply],
     format: &Format,
     headers: bool,
     out: &mut impl Write,
@@ -218,7 +218,7 @@ fn print_statuses(
     format::print_objects(format, out, &to_list(&items), &items, headers)
 }
 
-fn print_names<'a>(called: impl Iterator<Item = &'a Called>, out: &mut impl Write) -> Result<()> {
+fn print_names<'a>(called: impl Iterator<Item = &'a ReplicaReply>, out: &mut impl Write) -> Result<()> {
     for one in called {
         writeln!(out, "pod/{}", one.name)?;
     }
@@ -226,7 +226,7 @@ fn print_names<'a>(called: impl Iterator<Item = &'a Called>, out: &mut impl Writ
 }
 
 /// Prints an error for each replica that could not be called.
-fn report_failures(called: &[Called]) -> ExitCode {
+fn report_failures(called: &[ReplicaReply]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for one in called {
         if let Some(why) = &one.message {
@@ -241,8 +241,8 @@ const HEADERS: [&str; 7] = [
     "NAME", "ROLE", "INDEX", "STATUS", "POLLS", "SAMPLES", "BATCHES",
 ];
 
-fn status_cells(one: &Called, is_wide: bool) -> Vec<String> {
-    let life = one.life.as_ref();
+fn status_cells(one: &ReplicaReply, is_wide: bool) -> Vec<String> {
+    let life = one.lifecycle.as_ref();
     let status = life.map(|life| life.status.as_str());
     let status = status.or(one.ended.map(Ended::as_str));
     let mut cells = vec![

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
-use di_client::{Cluster, LogLine, LogOptions, LogStream, Which, job, log_pods};
+use di_client::{Cluster, LogLine, LogOptions, LogStream, LogSelection, job, select_log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -123,18 +123,18 @@ impl Logs {
         let (which, options) = (self.selected_replicas(job.name()), self.log_options());
         // The log of a previous instance is complete, so there is nothing to follow.
         let follow = self.follow && !self.previous;
-        let allow_none = follow && !matches!(which, Which::Replica(_));
-        let pods = log_pods(&cluster, &job, &which, allow_none).await?;
+        let allow_none = follow && !matches!(which, LogSelection::Replica(_));
+        let pods = select_log_pods(&cluster, &job, &which, allow_none).await?;
         if pods.is_empty() {
             eprintln!("Waiting for pods of {}...", job.title());
         }
-        let count: usize = pods.iter().map(|pod| options.containers(pod).len()).sum();
+        let count: usize = pods.iter().map(|pod| options.selected_containers(pod).len()).sum();
         ensure!(
             !self.follow || count <= self.max_log_requests,
             "you are attempting to follow {count} log streams, but maximum allowed concurrency is {}, use --max-log-requests to increase the limit",
             self.max_log_requests
         );
-        let several = count > 1 || (follow && which.may_be_several());
+        let several = count > 1 || (follow && which.may_match_several());
         let sink = match &self.out_dir {
             Some(folder) => Sink::Files(Files::new(folder.clone())),
             None => Sink::Lines(Prefix {
@@ -154,12 +154,12 @@ impl Logs {
                 self.max_log_requests,
             )
         } else {
-            di_client::logs(&cluster, job.namespace(), &pods, &options)
+            di_client::read_logs(&cluster, job.namespace(), &pods, &options)
         };
         let printed = tokio::select! {
             printed = print_lines(lines, sink, out) => printed?,
             // The same error as in kubectl.
-            () = cluster.limit(), if follow => bail!("context deadline exceeded"),
+            () = cluster.wait_request_timeout(), if follow => bail!("context deadline exceeded"),
         };
         Ok(match printed {
             0 => ExitCode::SUCCESS,
@@ -168,18 +168,18 @@ impl Logs {
         })
     }
 
-    fn selected_replicas(&self, job: &str) -> Which {
+    fn selected_replicas(&self, job: &str) -> LogSelection {
         let named = self.replica.as_ref().or(self.target.replica.as_ref());
         match (named, self.role) {
             // The prefix with the name of the job is optional.
-            (Some(name), _) if name.starts_with(&format!("{job}-")) => Which::Replica(name.clone()),
-            (Some(name), _) => Which::Replica(format!("{job}-{name}")),
-            (None, RoleArg::All) => Which::All,
-            (None, RoleArg::Coordinator) => Which::Role(Role::Coordinator),
-            (None, RoleArg::Collector) => Which::Role(Role::Collector),
-            (None, RoleArg::Learner) => Which::Role(Role::Learner),
-            (None, RoleArg::Aggregator) => Which::Role(Role::Aggregator),
-            (None, RoleArg::DdpLearner) => Which::Role(Role::DdpLearner),
+            (Some(name), _) if name.starts_with(&format!("{job}-")) => LogSelection::Replica(name.clone()),
+            (Some(name), _) => LogSelection::Replica(format!("{job}-{name}")),
+            (None, RoleArg::All) => LogSelection::All,
+            (None, RoleArg::Coordinator) => LogSelection::Role(Role::Coordinator),
+            (None, RoleArg::Collector) => LogSelection::Role(Role::Collector),
+            (None, RoleArg::Learner) => LogSelection::Role(Role::Learner),
+            (None, RoleArg::Aggregator) => LogSelection::Role(Role::Aggregator),
+            (None, RoleArg::DdpLearner) => LogSelection::Role(Role::DdpLearner),
         }
     }
 
@@ -204,13 +204,13 @@ impl Logs {
 pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
     let job = job(cluster, name).await?;
     let (which, options) = (
-        Which::Role(Role::Coordinator),
+        LogSelection::Role(Role::Coordinator),
         LogOptions {
             follow: true,
             ..LogOptions::default()
         },
     );
-    let pods = log_pods(cluster, &job, &which, true).await?;
+    let pods = select_log_pods(cluster, &job, &which, true).await?;
     let lines = di_client::follow(cluster, &job, &which, pods, &options, MAX_LOG_REQUESTS);
     let sink = Sink::Lines(Prefix {
         wanted: false,

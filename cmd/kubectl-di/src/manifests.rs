@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 use clap::Args;
-use di_client::{Check, Cluster, Document, Target, convert, manifest, prepare};
+use di_client::{CheckLevel, Cluster, Document, ObjectRef, convert_nervex, manifest, prepare_objects};
 
 use crate::selection::SelectedJob;
 
@@ -29,7 +29,7 @@ impl Manifests {
     pub fn read_documents(&self) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         for name in &self.filename {
-            documents.extend(manifest::read(name, self.recursive)?);
+            documents.extend(manifest::read_manifests(name, self.recursive)?);
         }
         ensure!(
             !documents.is_empty(),
@@ -37,7 +37,7 @@ impl Manifests {
             self.filename.join(", ")
         );
         for document in &mut documents {
-            if let Some(note) = convert(document) {
+            if let Some(note) = convert_nervex(document) {
                 eprintln!("Note: {note}");
             }
         }
@@ -47,16 +47,16 @@ impl Manifests {
     /// Reads the manifests and returns the jobs that they name.
     pub async fn read_jobs(&self, cluster: &Cluster) -> Result<Vec<SelectedJob>> {
         let namespace = cluster.namespace();
-        let ready = prepare(
+        let ready = prepare_objects(
             Some(cluster),
             namespace,
             self.read_documents()?,
-            Check::Identity,
+            CheckLevel::Identity,
         )
         .await?;
         let mut selected = Vec::new();
         for one in ready {
-            let target = Target::from(one);
+            let target = ObjectRef::from(one);
             ensure!(
                 target.api.kind == "DIJob",
                 "{} {:?} is not a DIJob; this command supports only DIJobs",
@@ -64,7 +64,7 @@ impl Manifests {
                 target.name
             );
             let namespace = target.namespace.as_deref().unwrap_or(&namespace.name);
-            selected.push(SelectedJob::new(cluster.within(namespace), &target.name));
+            selected.push(SelectedJob::new(cluster.with_namespace(namespace), &target.name));
         }
         Ok(selected)
     }

@@ -1,5 +1,5 @@
 use di_api::{Role, names};
-use di_client::Choice;
+use di_client::PodChoice;
 
 /// Parses the name of a job, with or without its kind, as printed by `-o name`.
 pub fn parse_job_name(text: &str) -> Result<String, String> {
@@ -57,10 +57,10 @@ impl std::str::FromStr for JobAndReplica {
 
 impl JobAndReplica {
     /// The selected replica; the coordinator by default.
-    pub fn to_choice(&self, role: Option<Role>, index: Option<i32>) -> Choice {
+    pub fn to_choice(&self, role: Option<Role>, index: Option<i32>) -> PodChoice {
         match (&self.replica, role) {
-            (Some(name), _) => Choice::Named(name.clone()),
-            (None, role) => Choice::Role(role.unwrap_or(Role::Coordinator), index),
+            (Some(name), _) => PodChoice::Named(name.clone()),
+            (None, role) => PodChoice::Role(role.unwrap_or(Role::Coordinator), index),
         }
     }
 }

@@ -82,7 +82,7 @@ pub fn to_list(items: &[Value]) -> Value {
 pub async fn stdout_closed_or_timeout(cluster: &Cluster) {
     tokio::select! {
         () = stdout_closed() => {}
-        () = cluster.limit() => {}
+        () = cluster.wait_request_timeout() => {}
     }
 }
 

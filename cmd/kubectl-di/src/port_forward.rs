@@ -7,7 +7,7 @@ use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use di_api::names::PORT_NAME;
-use di_client::{Cluster, Deadline, await_loss, forward, job, port_named, started_pod, successor};
+use di_client::{Cluster, Deadline, wait_for_pod_end, forward_connection, job, find_port, wait_for_started_pod, successor};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 
@@ -68,7 +68,7 @@ impl PortForward {
         let job = job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);
-        let mut pod = Arc::new(started_pod(&cluster, &job, &choice, deadline).await?);
+        let mut pod = Arc::new(wait_for_started_pod(&cluster, &job, &choice, deadline).await?);
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         ensure!(
             phase.as_deref() == Some("Running"),
@@ -78,7 +78,7 @@ impl PortForward {
         let mut ports = self.ports.clone();
         if ports.is_empty() {
             ensure!(
-                port_named(&pod, PORT_NAME).is_some(),
+                find_port(&pod, PORT_NAME).is_some(),
                 "the replica has no port named {PORT_NAME}; specify the port as [LOCAL:]REMOTE"
             );
             ports.push(Ports {
@@ -121,7 +121,7 @@ impl PortForward {
                     out.flush()?;
                     let (cluster, pod) = (cluster.clone(), pod.clone());
                     tokio::spawn(async move {
-                        if let Err(error) = forward(&cluster, &pod, remote, connection).await {
+                        if let Err(error) = forward_connection(&cluster, &pod, remote, connection).await {
                             report_error(&error.into());
                         }
                     });
@@ -148,7 +148,7 @@ impl PortForward {
 const LOST: &str = "lost connection to pod";
 
 async fn pod_lost(cluster: Cluster, pod: Arc<Pod>) -> di_client::Result<()> {
-    await_loss(&cluster, &pod).await
+    wait_for_pod_end(&cluster, &pod).await
 }
 
 /// The exit code after a signal: SIGINT is the normal end of port forwarding.
@@ -166,7 +166,7 @@ fn pod_name(pod: &Pod) -> &str {
 fn resolve_port(pod: &Pod, port: &Port) -> Result<u16> {
     match port {
         Port::Number(number) => Ok(*number),
-        Port::Named(name) => port_named(pod, name).with_context(|| {
+        Port::Named(name) => find_port(pod, name).with_context(|| {
             format!(
                 "Pod '{}' does not have a named port '{name}'",
                 pod_name(pod)

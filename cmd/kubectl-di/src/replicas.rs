@@ -8,7 +8,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use di_client::{Cluster, Job, Outlook, Progress, Restarted, leaving, replicas_are_ready, until};
+use di_client::{Cluster, Job, WaitState, Progress, RestartedPod, removing_replicas, replicas_ready_state, wait_for_job};
 
 use crate::{
     globals::Globals,
@@ -53,7 +53,7 @@ impl Replicas {
 enum AlsoWait<'a> {
     Nothing,
     /// These replicas are replaced.
-    Replacements(&'a [Restarted]),
+    Replacements(&'a [RestartedPod]),
     /// The pods of removed replicas are deleted.
     Deletions,
 }
@@ -69,7 +69,7 @@ async fn wait_until_ready(
     let bar = ProgressBar::with_count(message.clone());
     let generation = changed.metadata.generation;
     let removing = |job: &Job| match also_wait {
-        AlsoWait::Deletions => leaving(job).count(),
+        AlsoWait::Deletions => removing_replicas(job).count(),
         AlsoWait::Nothing | AlsoWait::Replacements(_) => 0,
     };
     let old = match also_wait {
@@ -77,24 +77,24 @@ async fn wait_until_ready(
         AlsoWait::Nothing | AlsoWait::Deletions => &[],
     };
     let check = |job: &Job| {
-        bar.set_progress(Progress::of(job));
-        let outlook = replicas_are_ready(job, generation, old);
+        bar.set_progress(Progress::of_job(job));
+        let outlook = replicas_ready_state(job, generation, old);
         match removing(job) {
             0 => bar.set_message(message.clone()),
             count => bar.set_message(format!("{message}, {count} being deleted")),
         }
         match outlook {
-            Outlook::Met if removing(job) > 0 => Outlook::Open,
+            WaitState::Met if removing(job) > 0 => WaitState::Pending,
             outlook => outlook,
         }
     };
     let missing = |job: &Job| {
-        let names: Vec<_> = leaving(job).collect();
-        match (job.trouble(), removing(job)) {
-            (None, 1..) => format!("{} of {} to be deleted", names.join(", "), job.title()),
+        let names: Vec<_> = removing_replicas(job).collect();
+        match (job.problem_summary(), removing(job)) {
+            (None, 1..) => format!("{} of {} to be deleted", names.join(", "), job.resource_name()),
             _ => unmet_condition(job),
         }
     };
-    until(cluster, changed.name(), waiting.deadline(), check, missing).await?;
+    wait_for_job(cluster, changed.name(), waiting.deadline(), check, missing).await?;
     Ok(())
 }

@@ -18,7 +18,7 @@ pub struct Resources {
 }
 
 pub fn parse_quantity(text: &str) -> Result<Quantity, String> {
-    match quantity::nanos(text) {
+    match quantity::parse_nanos(text) {
         Some(amount) if amount > 0 => Ok(Quantity(text.to_owned())),
         Some(_) => Err("must be greater than zero".to_owned()),
         None => Err("expected a quantity such as 2, 500m or 4Gi".to_owned()),
@@ -26,7 +26,7 @@ pub fn parse_quantity(text: &str) -> Result<Quantity, String> {
 }
 
 fn parse_gpu_count(text: &str) -> Result<Quantity, String> {
-    match quantity::whole(text) {
+    match quantity::parse_count(text) {
         Some(number) if number >= 1 => Ok(Quantity(text.to_owned())),
         _ => Err("expected an integer of at least 1".to_owned()),
     }

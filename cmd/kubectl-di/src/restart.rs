@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Error, has_restarted, until};
+use di_client::{Error, restarted_state, wait_for_job};
 
 use crate::{
     dry_run::DryRunFlag,
@@ -55,13 +55,13 @@ impl Restart {
         let mut restarted = Vec::new();
         for one in selected {
             // The orchestrator, not the plugin, deletes the pod. See docs/decisions/0014.
-            match di_client::restart(&one.cluster, &one.name, self.dry_run.get()).await {
+            match di_client::restart_coordinator(&one.cluster, &one.name, self.dry_run.get()).await {
                 Ok((job, old)) => {
                     printer.print_change(out, job.object, "restarted")?;
                     restarted.push((one, old));
                 }
                 // A job that has ended has no coordinator; report it only if the user named it.
-                Err(Error::Ended(_)) if !self.selection.is_by_name() => {}
+                Err(Error::JobEnded(_)) if !self.selection.is_by_name() => {}
                 Err(error) if self.selection.is_deleted_since_query(&error) => {}
                 Err(error) => {
                     report_error(&error.into());
@@ -76,8 +76,8 @@ impl Restart {
         let deadline = self.waiting.deadline();
         for (SelectedJob { cluster, name }, old) in restarted {
             let bar = ProgressBar::spinner(format!("waiting for the coordinator of {name} to run"));
-            let check = |job: &di_client::Job| has_restarted(job, &old);
-            let waited = until(&cluster, &name, deadline, check, unmet_condition).await;
+            let check = |job: &di_client::Job| restarted_state(job, &old);
+            let waited = wait_for_job(&cluster, &name, deadline, check, unmet_condition).await;
             drop(bar);
             if let Err(error) = waited {
                 report_error(&error.into());

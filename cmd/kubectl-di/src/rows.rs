@@ -1,6 +1,6 @@
 use std::fmt::Display;
 
-use di_client::{Exit, Job, Replica};
+use di_client::{ContainerExit, Job, Replica};
 use jiff::Timestamp;
 
 use crate::age::format_age;
@@ -42,7 +42,7 @@ impl JobRow {
             learners: status.learners_ready.clone().unwrap_or_default(),
             restarts: status.restarts.to_string(),
             age: or_none(created.map(|created| format_age(created.0, now))),
-            gpus: job.gpus().to_string(),
+            gpus: job.gpu_count().to_string(),
             reason: status.reason.clone().unwrap_or_default(),
         }
     }
@@ -105,7 +105,7 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
         replica.role.to_string(),
         or_none(replica.index),
         or_none(replica.origin.map(|origin| format!("{origin:?}"))),
-        replica.status().to_owned(),
+        replica.display_status().to_owned(),
         or_none(pod.map(|pod| format!("{}/{}", pod.ready, pod.containers))),
         or_none(pod.map(|pod| pod.restarts)),
         or_none(since.as_ref().map(|since| format_age(since.0, now))),
@@ -122,7 +122,7 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
     cells
 }
 
-fn format_exit(exit: &Exit) -> String {
+fn format_exit(exit: &ContainerExit) -> String {
     match &exit.reason {
         Some(reason) => format!("{reason} ({})", exit.exit_code),
         None => exit.exit_code.to_string(),

@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 use clap::Args;
-use di_client::{Cluster, Error, JobQuery, jobs};
+use di_client::{Cluster, Error, JobQuery, list_jobs};
 
 use crate::names::parse_job_name;
 
@@ -78,10 +78,10 @@ impl Selection {
             all_namespaces: self.all_namespaces,
             ..JobQuery::default()
         };
-        let list = jobs(cluster, &query).await?;
+        let list = list_jobs(cluster, &query).await?;
         let selected = list.jobs.iter();
         let selected =
-            selected.map(|job| SelectedJob::new(cluster.within(job.namespace()), job.name()));
+            selected.map(|job| SelectedJob::new(cluster.with_namespace(job.namespace()), job.name()));
         Ok(selected.collect())
     }
 

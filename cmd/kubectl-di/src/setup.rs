@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    Applied, Apply, Cluster, Deadline, DryRun, Error, Flavour, apply, await_answers,
-    await_definition, await_rollout, objects,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallVariant, apply_object, wait_for_webhooks,
+    wait_for_crd, wait_for_rollout, install_objects,
 };
 use serde_json::Value;
 
@@ -58,12 +58,12 @@ impl Setup {
     /// Prints the objects that would be applied; needs no cluster.
     pub fn print_manifests(
         &self,
-        flavour: Flavour,
+        flavour: InstallVariant,
         image: &str,
         out: &mut impl Write,
     ) -> Result<()> {
         let mut printer = Printer::new(&self.output, self.dry_run);
-        for object in objects(flavour, image)? {
+        for object in install_objects(flavour, image)? {
             printer.print_change(out, object, APPLIED)?;
         }
         Ok(())
@@ -79,13 +79,13 @@ impl Setup {
     pub async fn apply_all(
         &self,
         cluster: &Cluster,
-        flavour: Flavour,
+        flavour: InstallVariant,
         image: &str,
         out: &mut impl Write,
     ) -> Result<bool> {
         let deadline = Deadline::after(Some(self.timeout));
         let mut printer = Printer::new(&self.output, self.dry_run);
-        let objects = objects(flavour, image)?;
+        let objects = install_objects(flavour, image)?;
         if self.dry_run.is_real() && !self.preflight(cluster, &objects).await? {
             eprintln!("nothing was changed");
             return Ok(false);
@@ -111,7 +111,7 @@ impl Setup {
                 )?,
             }
             if self.dry_run.is_real() && object["kind"] == "CustomResourceDefinition" {
-                let served = await_definition(cluster, object, deadline).await;
+                let served = wait_for_crd(cluster, object, deadline).await;
                 if let Err(error) = served {
                     report_error(&error.into());
                     eprintln!("{}", self.partial_result(at + 1, objects.len()));
@@ -122,9 +122,9 @@ impl Setup {
         out.flush()?;
         if self.waiting.is_wanted() && self.dry_run.is_real() {
             eprintln!("Waiting for the rollout of the orchestrator...");
-            await_rollout(cluster, deadline).await?;
+            wait_for_rollout(cluster, deadline).await?;
             eprintln!("Waiting for its webhooks to respond...");
-            await_answers(cluster, "default", deadline).await?;
+            wait_for_webhooks(cluster, "default", deadline).await?;
         }
         Ok(true)
     }
@@ -133,11 +133,11 @@ impl Setup {
     async fn preflight(&self, cluster: &Cluster, objects: &[Value]) -> Result<bool> {
         let mut accepted = true;
         for object in objects {
-            let options = Apply {
+            let options = ApplyOptions {
                 dry_run: true,
                 force: self.force_conflicts,
             };
-            match apply(cluster, object, options).await {
+            match apply_object(cluster, object, options).await {
                 Err(error) if is_rejected(&error) => {
                     let forbidden = is_forbidden(&error);
                     report_rejected(error, object);
@@ -161,12 +161,12 @@ impl Setup {
         &self,
         cluster: &Cluster,
         object: &Value,
-    ) -> Result<Option<Applied>, Error> {
-        let options = Apply {
+    ) -> Result<Option<AppliedObject>, Error> {
+        let options = ApplyOptions {
             dry_run: self.dry_run.get() == DryRun::Server,
             force: self.force_conflicts,
         };
-        match apply(cluster, object, options).await {
+        match apply_object(cluster, object, options).await {
             Err(error) if options.dry_run && error.is_not_found() => Ok(None),
             applied => applied.map(Some),
         }
@@ -210,7 +210,7 @@ fn is_forbidden(error: &Error) -> bool {
 /// Prints the error of an object, with a hint for conflicts.
 fn report_rejected(error: Error, object: &Value) {
     let conflict = matches!(&error, Error::Server(status) if status.code == 409);
-    let error = error.when(format_args!("applying {}", kind_and_name(object)));
+    let error = error.with_action(format_args!("applying {}", kind_and_name(object)));
     report_error(&error.into());
     if conflict {
         eprintln!("another field manager changed these fields; --force-conflicts overwrites them");

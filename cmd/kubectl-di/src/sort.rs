@@ -9,7 +9,7 @@ use serde_json::Value;
 /// # Errors
 /// No item has the field.
 pub fn sort_by<T>(things: &mut [T], field: &str, object: impl Fn(&T) -> &Value) -> Result<()> {
-    let path = Path::relaxed(field)?;
+    let path = Path::parse_relaxed(field)?;
     let mut found = false;
     for thing in things.iter() {
         found |= !path.find(object(thing))?.is_empty();

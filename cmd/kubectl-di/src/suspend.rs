@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, has_resumed, is_at_rest, until};
+use di_client::{Job, resumed_state, suspended_state, wait_for_job};
 
 use crate::{
     dry_run::DryRunFlag,
@@ -83,14 +83,14 @@ impl SuspendArgs {
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut changed = Vec::new();
         for one in selected {
-            match di_client::suspend(&one.cluster, &one.name, suspend, self.dry_run.get()).await {
+            match di_client::set_suspended(&one.cluster, &one.name, suspend, self.dry_run.get()).await {
                 Ok((job, has_changed)) => {
                     let done = if has_changed { done } else { already };
                     printer.print_change(out, job.object, done)?;
                     changed.push(one);
                 }
                 // A job that has ended has no pods; report it only if the user named it.
-                Err(di_client::Error::Ended(_)) if !self.selection.is_by_name() => {}
+                Err(di_client::Error::JobEnded(_)) if !self.selection.is_by_name() => {}
                 Err(error) if self.selection.is_deleted_since_query(&error) => {}
                 Err(error) => {
                     report_error(&error.into());
@@ -120,12 +120,12 @@ impl SuspendArgs {
             let bar = ProgressBar::spinner(message);
             let check = |job: &Job| {
                 if suspend {
-                    is_at_rest(job)
+                    suspended_state(job)
                 } else {
-                    has_resumed(job)
+                    resumed_state(job)
                 }
             };
-            let waited = until(cluster, name, deadline, check, unmet_condition).await;
+            let waited = wait_for_job(cluster, name, deadline, check, unmet_condition).await;
             drop(bar);
             if let Err(error) = waited {
                 report_error(&error.into());

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 use crossterm::event::{Event, EventStream};
-use di_client::{Cluster, JobQuery, Live, jobs};
+use di_client::{Cluster, JobQuery, LiveView, list_jobs};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use ratatui::DefaultTerminal;
@@ -65,7 +65,7 @@ impl Top {
             ..JobQuery::default()
         };
         // List once before the full screen, so that errors stay visible on the normal screen.
-        let found = jobs(&cluster, &query).await?.jobs;
+        let found = list_jobs(&cluster, &query).await?.jobs;
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             let now = Timestamp::now();
             let cells = |job| JobRow::new(job, now).into_cells(self.all_namespaces, true);
@@ -79,8 +79,8 @@ impl Top {
             out.write_all(table.render(&rows).as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut live = Live::new(&cluster, &query);
-        live.changed().await?;
+        let mut live = LiveView::new(&cluster, &query);
+        live.wait_for_change().await?;
         // Handle signals before the full screen: a signal must not leave it open.
         let ended = wait_for_signal(true);
         // ratatui also restores the terminal on a panic.
@@ -96,7 +96,7 @@ impl Top {
         &self,
         terminal: &mut DefaultTerminal,
         cluster: &Cluster,
-        live: &mut Live,
+        live: &mut LiveView,
         ended: impl Future<Output = i32>,
     ) -> Result<ExitCode> {
         let namespace = (!self.all_namespaces).then(|| cluster.namespace().name.clone());
@@ -110,10 +110,10 @@ impl Top {
             let page = Page::for_app(&mut app, live, Timestamp::now());
             terminal.draw(|frame| page.draw(frame, &mut app))?;
             tokio::select! {
-                changed = live.changed() => {
+                changed = live.wait_for_change() => {
                     changed?;
                     // Take all pending changes before the next draw.
-                    while let Some(changed) = live.changed().now_or_never() {
+                    while let Some(changed) = live.wait_for_change().now_or_never() {
                         changed?;
                     }
                 }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{Phase, names};
 use di_client::{
-    Cluster, Deadline, DryRun, Flavour, Job, Remains, Target, await_deletion, remains, remove,
+    Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, wait_for_deletion, find_leftovers, remove,
 };
 
 use crate::{
@@ -54,10 +54,10 @@ pub struct Uninstall {
 
 /// The objects to delete, in this order; all jobs must be deleted before the rest.
 struct DeletionPlan {
-    jobs: Vec<Target>,
-    own: Vec<Target>,
+    jobs: Vec<ObjectRef>,
+    own: Vec<ObjectRef>,
     /// Objects with user data: the namespace and the definitions.
-    last: Vec<Target>,
+    last: Vec<ObjectRef>,
     /// The messages for objects that are kept.
     kept: Vec<String>,
 }
@@ -66,12 +66,12 @@ impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         check_system_namespace(globals)?;
         let cluster = globals.connect().await?;
-        let found = remains(&cluster).await?;
+        let found = find_leftovers(&cluster).await?;
         ensure!(
             !found.is_empty(),
             "DI Orchestrator is not installed in this cluster"
         );
-        let flavour = found.flavour;
+        let flavour = found.variant;
         let plan = self.build_plan(found)?;
         if self.dry_run.is_real() && !self.yes {
             confirm_plan(&plan)?;
@@ -124,16 +124,16 @@ impl Uninstall {
     async fn replan(
         &self,
         cluster: &Cluster,
-        flavour: Flavour,
-        named: &[Target],
+        flavour: InstallVariant,
+        named: &[ObjectRef],
     ) -> Result<Option<DeletionPlan>> {
         if !self.dry_run.is_real() {
             return Ok(None);
         }
-        let mut plan = self.build_plan(Remains {
+        let mut plan = self.build_plan(Leftovers {
             // The Deployment that the flavour was read from may be deleted already.
-            flavour,
-            ..remains(cluster).await?
+            variant,
+            ..find_leftovers(cluster).await?
         })?;
         plan.last.retain(|target| {
             named
@@ -147,9 +147,9 @@ impl Uninstall {
     ///
     /// # Errors
     /// Jobs would be lost or left unmanaged, and the flag that allows it is not set.
-    fn build_plan(&self, remains: Remains) -> Result<DeletionPlan> {
+    fn build_plan(&self, remains: Leftovers) -> Result<DeletionPlan> {
         let jobs = &remains.jobs;
-        let others_run_them = remains.flavour == Flavour::WebhookOnly;
+        let others_run_them = remains.variant == InstallVariant::WebhookOnly;
         ensure!(
             others_run_them || jobs.iter().all(is_finished) || self.delete_jobs,
             "these DIJobs have not ended and would no longer be managed: {}; delete them, or pass --delete-jobs",
@@ -168,7 +168,7 @@ impl Uninstall {
             kept: Vec::new(),
         };
         if self.delete_jobs {
-            plan.jobs = jobs.iter().map(Target::from).collect();
+            plan.jobs = jobs.iter().map(ObjectRef::from).collect();
         }
         match remains.namespace {
             Some(namespace) if !left.is_empty() => {
@@ -191,7 +191,7 @@ impl Uninstall {
     }
 
     /// The other objects in the namespace, which would be deleted with it.
-    fn left_in_namespace(&self, remains: &Remains) -> Vec<String> {
+    fn left_in_namespace(&self, remains: &Leftovers) -> Vec<String> {
         let system = names::SYSTEM_NAMESPACE;
         let (jobs, configs) = (&remains.jobs, &remains.configs);
         let mut left = Vec::new();
@@ -213,7 +213,7 @@ impl Uninstall {
     async fn delete_targets<'a>(
         &self,
         cluster: &Cluster,
-        targets: &'a [Target],
+        targets: &'a [ObjectRef],
         out: &mut impl Write,
     ) -> Result<Option<PendingDeletions<'a>>> {
         let mut pending = Vec::new();
@@ -254,7 +254,7 @@ impl Uninstall {
 }
 
 /// Objects that are being deleted, with their UIDs.
-type PendingDeletions<'a> = Vec<(&'a Target, Option<String>)>;
+type PendingDeletions<'a> = Vec<(&'a ObjectRef, Option<String>)>;
 
 async fn wait_for_deletions(
     cluster: &Cluster,
@@ -262,7 +262,7 @@ async fn wait_for_deletions(
     deadline: Deadline,
 ) -> Result<()> {
     for (target, uid) in pending {
-        await_deletion(cluster, target, uid.as_deref(), deadline).await?;
+        wait_for_deletion(cluster, target, uid.as_deref(), deadline).await?;
     }
     Ok(())
 }
@@ -318,7 +318,7 @@ fn first_names<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
     names.join(", ")
 }
 
-fn quoted_name(target: &Target) -> String {
+fn quoted_name(target: &ObjectRef) -> String {
     let mut kind = target.api.kind.to_lowercase();
     if !target.api.group.is_empty() {
         kind = format!("{kind}.{}", target.api.group);

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
-use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, installed};
+use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, find_orchestrator};
 
 use crate::{
     globals::Globals,
@@ -36,14 +36,14 @@ impl Upgrade {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         check_system_namespace(globals)?;
         let cluster = globals.connect().await?;
-        let found = match installed(&cluster).await? {
+        let found = match find_orchestrator(&cluster).await? {
             Orchestrator::Installed(found) => found,
             Orchestrator::NotInstalled => {
                 bail!(
                     "DI Orchestrator is not installed in this cluster; to install it: kubectl di install"
                 )
             }
-            Orchestrator::Hidden => {
+            Orchestrator::Forbidden => {
                 bail!(
                     "you may not read the orchestrator's Deployment: an upgrade requires administrator rights"
                 )
@@ -52,11 +52,11 @@ impl Upgrade {
         self.check_version(&found)?;
         let image = match &self.setup.image {
             Some(image) => image,
-            None => found.next_image(IMAGE).map_err(|runs| {
+            None => found.upgrade_image(IMAGE).map_err(|runs| {
                 anyhow!("the orchestrator runs {runs}, which is not from the registry of {IMAGE}; set the image with --image")
             })?,
         };
-        let flavour = found.flavour;
+        let flavour = found.variant;
         if self.setup.dry_run.get() == DryRun::Client {
             self.setup.print_manifests(flavour, image, out)?;
             return Ok(ExitCode::SUCCESS);

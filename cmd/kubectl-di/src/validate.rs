@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{check, is_ours};
+use di_client::{check_documents, is_own_kind};
 
 use crate::{
     manifests::Manifests,
@@ -33,7 +33,7 @@ impl Validate {
         let documents = self.manifests.read_documents()?;
         let (ours, others): (Vec<_>, Vec<_>) = documents
             .into_iter()
-            .partition(|document| is_ours(&document.object) || !has_kind(&document.object));
+            .partition(|document| is_own_kind(&document.object) || !has_kind(&document.object));
         for other in &others {
             eprintln!(
                 "Note: {}: {} is not checked: only a cluster can check this kind",
@@ -41,7 +41,7 @@ impl Validate {
                 kind_and_name(&other.object)
             );
         }
-        match check(&ours) {
+        match check_documents(&ours) {
             Ok(warnings) => {
                 for warning in warnings {
                     eprintln!("Warning: {warning}");

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use di_client::{Orchestrator, VERSION, Versions, skew, versions};
+use di_client::{Orchestrator, VERSION, Versions, skew_messages, get_versions};
 use serde_json::{Value, json};
 
 use crate::{globals::Globals, output};
@@ -41,7 +41,7 @@ impl Version {
         let mut requested = None;
         if !self.client {
             requested = Some(match globals.connect().await {
-                Ok(cluster) => versions(&cluster).await,
+                Ok(cluster) => get_versions(&cluster).await,
                 Err(error) => Err(error),
             });
         }
@@ -54,7 +54,7 @@ impl Version {
             Some(DataFormat::Yaml) => output::print_yaml(out, &to_json(found.as_ref()))?,
             None => out.write_all(to_text(found.as_ref()).as_bytes())?,
         }
-        for warning in found.iter().flat_map(|found| skew(VERSION, found)) {
+        for warning in found.iter().flat_map(|found| skew_messages(VERSION, found)) {
             eprintln!("WARNING: {warning}");
         }
         match failure {
@@ -83,7 +83,7 @@ fn to_json(found: Option<&Versions>) -> Value {
                 "images": installed.images,
             }),
             Orchestrator::NotInstalled => json!({"installed": false}),
-            Orchestrator::Hidden => Value::Null,
+            Orchestrator::Forbidden => Value::Null,
         };
     }
     data
@@ -107,7 +107,7 @@ fn to_text(found: Option<&Versions>) -> String {
             }
         }
         Orchestrator::NotInstalled => "not installed".to_owned(),
-        Orchestrator::Hidden => "unknown (you may not read Deployments in di-system)".to_owned(),
+        Orchestrator::Forbidden => "unknown (you may not read Deployments in di-system)".to_owned(),
     };
     format!(
         "Client: {client}\nKubernetes: {}\nDIJob API: {api}\nOrchestrator: {orchestrator}\n",

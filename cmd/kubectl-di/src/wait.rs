@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use di_client::{Cluster, Deadline, Error, For, Job, Target, await_deletion, job, until};
+use di_client::{Cluster, Deadline, Error, WaitCondition, Job, ObjectRef, wait_for_deletion, job, wait_for_job};
 
 use crate::{
     args::parse_duration,
@@ -41,8 +41,8 @@ pub struct Wait {
     manifests: Manifests,
     /// The condition to wait on: create, delete, phase=PHASE, condition=TYPE[=STATUS] or
     /// jsonpath={PATH}[=VALUE]. The default STATUS is true
-    #[arg(long = "for", value_name = "CONDITION", value_parser = For::parse)]
-    condition: For,
+    #[arg(long = "for", value_name = "CONDITION", value_parser = WaitCondition::parse)]
+    condition: WaitCondition,
     /// The length of time to wait before giving up. Zero means check once and don't wait, negative
     /// means wait for a week
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_wait_timeout, allow_hyphen_values = true)]
@@ -69,7 +69,7 @@ impl Wait {
             (true, false) => self.manifests.read_jobs(&cluster).await?,
             (false, _) => self.selection.selected_jobs(&cluster).await?,
         };
-        if selected.is_empty() && self.condition != For::Delete {
+        if selected.is_empty() && self.condition != WaitCondition::Delete {
             bail!("no matching resources found");
         }
         let mut code = ExitCode::SUCCESS;
@@ -98,14 +98,14 @@ impl Wait {
         deadline: Deadline,
     ) -> Result<Option<Job>> {
         let found = match self.condition {
-            For::Delete => self.wait_for_deletion(cluster, name, deadline).await,
-            For::Create => self
+            WaitCondition::Delete => self.wait_for_deletion(cluster, name, deadline).await,
+            WaitCondition::Create => self
                 .wait_for_creation(cluster, name, deadline)
                 .await
                 .map(Some),
             _ => {
-                let check = |job: &Job| self.condition.look(job);
-                let met = until(cluster, name, deadline, check, unmet_condition).await;
+                let check = |job: &Job| self.condition.check_job(job);
+                let met = wait_for_job(cluster, name, deadline, check, unmet_condition).await;
                 met.map(Some)
             }
         };
@@ -129,8 +129,8 @@ impl Wait {
             Err(error) => return Err(error),
         };
         let uid = existing.metadata.uid.as_deref();
-        let target = Target::job(cluster, name);
-        await_deletion(cluster, &target, uid, deadline).await?;
+        let target = ObjectRef::for_job(cluster, name);
+        wait_for_deletion(cluster, &target, uid, deadline).await?;
         Ok(Some(existing))
     }
 
@@ -147,7 +147,7 @@ impl Wait {
                 Err(error) if error.is_not_found() => {}
                 other => return other,
             }
-            if deadline.comes_within(POLL_INTERVAL) {
+            if deadline.ends_within(POLL_INTERVAL) {
                 return Err(Error::Timeout(format!("the condition on dijobs/{name}")));
             }
             tokio::time::sleep(POLL_INTERVAL).await;

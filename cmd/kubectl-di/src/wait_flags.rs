@@ -52,8 +52,8 @@ impl WaitByDefault {
 
 /// Describes the unmet condition of a wait, with the error of the job if it has one.
 pub fn unmet_condition(job: &Job) -> String {
-    let condition = format!("the condition on {}", job.title());
-    match job.trouble() {
+    let condition = format!("the condition on {}", job.resource_name());
+    match job.problem_summary() {
         Some(trouble) => format!("{condition} ({trouble})"),
         None => condition,
     }

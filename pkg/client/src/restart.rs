@@ -13,7 +13,7 @@ use crate::{
     Cluster, Counts, DryRun, Error, Job, Result, WaitState,
     guarded_patch::{GuardedPatch, annotation_operations, patch_job, refuse_ended},
     replicas::{is_owned_by, owned_pods, role_of},
-    scale::find_entry,
+    scale::find_entry_of_pod,
 };
 
 /// A pod to be replaced.
@@ -149,7 +149,7 @@ fn select_replicas(
     match selection {
         RestartSelection::Named(names) => {
             for name in names {
-                let entry = find_entry(job, name)?;
+                let entry = find_entry_of_pod(job, name)?;
                 if entry.done {
                     return Err(format!(
                         "replica {} has completed and cannot be restarted; nothing was changed",

@@ -458,7 +458,7 @@ fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
 /// Finds the plan entry of a pod name. The job name may be left out.
 ///
 /// For a ddp learner this is the entry of its aggregator.
-pub(crate) fn find_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
+pub(crate) fn find_entry_of_pod<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;
     let coordinator = names::coordinator_name(job.name());
@@ -496,7 +496,7 @@ pub(crate) fn find_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, S
 }
 
 fn find_declared_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
-    let entry = find_entry(job, pod)?;
+    let entry = find_entry_of_pod(job, pod)?;
     if entry.origin == Origin::Requested {
         return Err(format!(
             "replica {pod} was requested through the replica endpoint or adopted, and only the endpoint removes it; to replace it: kubectl di replicas restart {} {pod}",

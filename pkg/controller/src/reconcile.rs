@@ -306,7 +306,7 @@ fn observe_and_step(
     let pods = context.pods.list_by_job(key);
     let services = context.services.list_by_job(key);
     let nodes = context.nodes.list_all();
-    let aggregator = context.aggregators.from_config(&key.0);
+    let aggregator = context.aggregators.template_for(&key.0);
     let now = (context.settings.clock)();
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
     let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());

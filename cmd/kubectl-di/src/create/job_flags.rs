@@ -1,7 +1,7 @@
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use di_api::{CleanPodPolicy, ReplicaResources};
-use di_client::{Document, Outline};
+use di_client::{Document, JobOptions};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::{args::parse_count, resources::parse_quantity};
@@ -159,7 +159,7 @@ impl JobFlags {
             memory: memory.clone().or_else(|| resources.memory.clone()),
             gpus: None,
         };
-        let outline = Outline {
+        let outline = JobOptions {
             name: name.clone(),
             image: image.clone(),
             image_pull_policy: self.image_pull_policy.map(|policy| format!("{policy:?}")),
@@ -189,6 +189,6 @@ impl JobFlags {
             ttl_seconds_after_finished: self.ttl_seconds_after_finished,
             suspend: self.suspend,
         };
-        Ok(Some(outline.document()))
+        Ok(Some(outline.to_document()))
     }
 }

@@ -172,7 +172,7 @@ impl Screen<'_> {
     fn replica_cells(&self, branch: &str, replica: &Replica) -> Vec<Cell> {
         let pod = replica.pod.as_ref();
         let since = pod.map_or(&replica.planned_at, |pod| &pod.created);
-        let status = replica.status();
+        let status = replica.display_status();
         let shown = match (replica.state, pod) {
             (EntryState::Wanted, _) | (_, None) => status.to_owned(),
             (EntryState::Removing, Some(_)) => format!("{status} (removing)"),
@@ -316,7 +316,7 @@ fn pair_cells(map: &Value) -> Vec<Cell> {
 
 /// Whether an annotation is internal to kubectl or the orchestrator.
 fn is_internal_annotation(key: &str) -> bool {
-    key == "kubectl.kubernetes.io/last-applied-configuration" || names::NOTES.contains(&key)
+    key == "kubectl.kubernetes.io/last-applied-configuration" || names::JOB_ANNOTATIONS.contains(&key)
 }
 
 #[cfg(test)]

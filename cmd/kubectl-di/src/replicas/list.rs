@@ -2,7 +2,7 @@ use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, JobQuery, Known, Live, Replica, job, replicas};
+use di_client::{Job, JobQuery, ReplicaList, LiveView, Replica, job, replicas};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::pin;
@@ -67,10 +67,10 @@ impl List {
                 ..JobQuery::default()
             };
             return self
-                .watch_replicas(Live::new(&cluster, &query), &job, out)
+                .watch_replicas(LiveView::new(&cluster, &query), &job, out)
                 .await;
         }
-        let Known { replicas, unseen } = replicas(&cluster, &job).await?;
+        let ReplicaList { replicas, unseen } = replicas(&cluster, &job).await?;
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }
@@ -106,7 +106,7 @@ impl List {
 
     async fn watch_replicas(
         self,
-        mut live: Live,
+        mut live: LiveView,
         job: &Job,
         out: &mut impl Write,
     ) -> Result<ExitCode> {
@@ -116,13 +116,13 @@ impl List {
         pin!(closed);
         loop {
             tokio::select! {
-                changed = live.changed() => changed?,
+                changed = live.wait_for_change() => changed?,
                 () = &mut closed => return Ok(ExitCode::SUCCESS),
             }
-            let Some(job) = live.job(job.namespace(), job.name()) else {
+            let Some(job) = live.find_job(job.namespace(), job.name()) else {
                 return Ok(ExitCode::SUCCESS);
             };
-            let now = self.with_role(live.replicas(job));
+            let now = self.with_role(live.replicas_of_job(job));
             let mut changed = Vec::new();
             for replica in now {
                 let cells = self.visible_cells(&replica)?;

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Counts, HowMany, WhichReplicas, delete_pod, job, replicas_to_restart};
+use di_client::{Counts, RestartCount, RestartSelection, delete_pod, job, replicas_to_restart};
 use serde_json::json;
 
 use super::{AlsoWait, wait_until_ready};
@@ -40,10 +40,10 @@ pub struct Restart {
     pods: Vec<String>,
     /// Restart all collectors, or N of them with =N
     #[arg(long, value_name = "N", value_parser = parse_how_many, num_args = 0..=1, require_equals = true, default_missing_value = ALL)]
-    collectors: Option<HowMany>,
+    collectors: Option<RestartCount>,
     /// Restart all learners, or N of them with =N
     #[arg(long, value_name = "N", value_parser = parse_how_many, num_args = 0..=1, require_equals = true, default_missing_value = ALL)]
-    learners: Option<HowMany>,
+    learners: Option<RestartCount>,
     #[command(flatten)]
     dry_run: DryRunFlag,
     /// Output mode. Use "-o name" for shorter output (resource/name)
@@ -61,16 +61,16 @@ enum NameFormat {
 
 const ALL: &str = "all";
 
-fn parse_how_many(text: &str) -> Result<HowMany, String> {
+fn parse_how_many(text: &str) -> Result<RestartCount, String> {
     match text.parse() {
-        Ok(count) if count >= 1 => Ok(HowMany::First(count)),
-        _ if text == ALL => Ok(HowMany::All),
+        Ok(count) if count >= 1 => Ok(RestartCount::First(count)),
+        _ if text == ALL => Ok(RestartCount::All),
         _ => Err("must be at least 1; omit the number to restart all".to_owned()),
     }
 }
 
 impl Restart {
-    fn selected_replicas(&self) -> Result<WhichReplicas> {
+    fn selected_replicas(&self) -> Result<RestartSelection> {
         let flag = match (self.collectors, self.learners) {
             (Some(_), _) => Some("--collectors"),
             (None, Some(_)) => Some("--learners"),
@@ -78,7 +78,7 @@ impl Restart {
         };
         match (&*self.pods, flag) {
             ([], None) => bail!("must specify names of replicas, or --collectors or --learners"),
-            ([], Some(_)) => Ok(WhichReplicas::Of(Counts {
+            ([], Some(_)) => Ok(RestartSelection::ByRole(Counts {
                 collectors: self.collectors.unwrap_or_default(),
                 learners: self.learners.unwrap_or_default(),
             })),
@@ -86,7 +86,7 @@ impl Restart {
                 bail!("the number needs an equals sign: {flag}={first}")
             }
             (_, Some(flag)) => bail!("names of replicas and {flag} cannot be given together"),
-            (names, None) => Ok(WhichReplicas::Named(names.to_vec())),
+            (names, None) => Ok(RestartSelection::Named(names.to_vec())),
         }
     }
 

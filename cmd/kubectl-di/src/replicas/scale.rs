@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Bucket, Counts, Scale, Scaled, scale};
+use di_client::{ReplicaGroupRef, Counts, ScaleRequest, ScaledCount, scale_replicas};
 
 use super::{AlsoWait, wait_until_ready};
 use crate::{
@@ -145,7 +145,7 @@ impl Add {
             learners: self.counts.learners.unwrap_or(0),
         };
         let which = self.args.group_ref(self.counts.learners.is_some())?;
-        let request = Scale::By { counts, which };
+        let request = ScaleRequest::By { counts, selector };
         self.args.run(request, globals, out).await
     }
 }
@@ -161,10 +161,10 @@ impl Delete {
                 bail!("must specify names of replicas, or --collectors or --learners");
             }
             let which = self.args.group_ref(self.counts.learners.is_some())?;
-            Scale::By { counts, which }
+            ScaleRequest::By { counts, selector }
         } else {
             // An annotation of the job names the pods to delete. See docs/decisions/0014.
-            Scale::Without(self.pods)
+            ScaleRequest::RemoveNamed(self.pods)
         };
         self.args.run(request, globals, out).await
     }
@@ -172,12 +172,12 @@ impl Delete {
 
 impl Set {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let request = Scale::To {
+        let request = ScaleRequest::To {
             counts: Counts {
                 collectors: self.counts.collectors,
                 learners: self.counts.learners,
             },
-            which: self.args.group_ref(self.counts.learners.is_some())?,
+            selector: self.args.group_ref(self.counts.learners.is_some())?,
         };
         self.args.run(request, globals, out).await
     }
@@ -185,8 +185,8 @@ impl Set {
 
 impl ScaleArgs {
     /// The replica group to scale; replicas with their own resources form a group.
-    fn group_ref(&self, learners: bool) -> Result<Bucket> {
-        Ok(Bucket {
+    fn group_ref(&self, learners: bool) -> Result<ReplicaGroupRef> {
+        Ok(ReplicaGroupRef {
             group: self.group.clone(),
             resources: self.resources.for_roles(learners)?,
         })
@@ -194,12 +194,12 @@ impl ScaleArgs {
 
     async fn run(
         self,
-        request: Scale,
+        request: ScaleRequest,
         globals: &Globals,
         out: &mut impl Write,
     ) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let (job, changes) = scale(&cluster, &self.job, &request, self.dry_run.get()).await?;
+        let (job, changes) = scale_replicas(&cluster, &self.job, &request, self.dry_run.get()).await?;
         Printer::new(&self.output, self.dry_run).print_change(
             out,
             job.object.clone(),
@@ -219,7 +219,7 @@ impl ScaleArgs {
     }
 }
 
-fn describe_changes(changes: &[Scaled]) -> String {
+fn describe_changes(changes: &[ScaledCount]) -> String {
     if changes.is_empty() {
         return "unchanged".to_owned();
     }

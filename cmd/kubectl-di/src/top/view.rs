@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use di_client::{Job, Live, Replica};
+use di_client::{Job, LiveView, Replica};
 use jiff::Timestamp;
 use ratatui::{
     Frame,
@@ -47,17 +47,17 @@ pub struct Line {
 
 impl Page {
     /// The page for the state of the view and of the cluster.
-    pub fn for_app(app: &mut App, live: &Live, now: Timestamp) -> Self {
+    pub fn for_app(app: &mut App, live: &LiveView, now: Timestamp) -> Self {
         let opened = app.opened.clone();
-        let job = opened.and_then(|(namespace, name)| live.job(&namespace, &name));
+        let job = opened.and_then(|(namespace, name)| live.find_job(&namespace, &name));
         let mut page = if let Some(job) = job {
-            Self::replicas_page(job, &live.replicas(job), now)
+            Self::replicas_page(job, &live.replicas_of_job(job), now)
         } else {
             // The job was deleted, so go back to the list of jobs.
             app.close_job();
             Self::jobs_page(live.jobs(), app.namespace.as_deref(), now)
         };
-        page.trouble = live.trouble().map(str::to_owned);
+        page.trouble = live.watch_error().map(str::to_owned);
         page.apply_filter(app);
         page
     }
@@ -118,7 +118,7 @@ impl Page {
                 key: replica.name.clone(),
                 job: None,
                 cells,
-                tone: tone_for_status(replica.status()).map(|tone| (2, tone)),
+                tone: tone_for_status(replica.display_status()).map(|tone| (2, tone)),
             }
         };
         Self {

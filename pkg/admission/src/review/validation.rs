@@ -1,6 +1,6 @@
 use di_api::{
     DIJob,
-    validation::{self, Fault, Read},
+    validation::{self, Fault, Decoded},
 };
 use serde_json::Value;
 
@@ -15,29 +15,29 @@ pub(super) struct ValidationResult {
 
 impl ValidationResult {
     /// Validates a new job.
-    pub(super) fn for_new_dijob(job: Read<DIJob>) -> Self {
+    pub(super) fn for_new_dijob(job: Decoded<DIJob>) -> Self {
         Self {
-            warnings: validation::warnings(job.object()),
-            faults: validation::dijob_read(job).err().unwrap_or_default(),
+            warnings: validation::job_warnings(job.object()),
+            faults: validation::validate_decoded_dijob(job).err().unwrap_or_default(),
         }
     }
 
     /// Validates a new job, or an update of `old`.
     pub(super) fn for_dijob(old: Option<&Value>, new: &Value) -> Self {
         let result = match old {
-            Some(old) => validation::dijob_update(old, new),
-            None => validation::dijob(new).map(Some),
+            Some(old) => validation::validate_dijob_update(old, new),
+            None => validation::validate_dijob(new).map(Some),
         };
         match result {
             Ok(Some(job)) => Self {
                 faults: Vec::new(),
-                warnings: validation::warnings(&job),
+                warnings: validation::job_warnings(&job),
             },
             // The spec is unchanged: updates of labels, finalizers and status repeat no warnings.
             Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
-                warnings: validation::warnings_besides(new),
+                warnings: validation::rejected_job_warnings(new),
             },
         }
     }
@@ -47,7 +47,7 @@ impl ValidationResult {
         if old.is_some_and(|old| old["spec"] == new["spec"]) {
             return Self::default();
         }
-        match validation::aggregator_config(new) {
+        match validation::validate_aggregator_config(new) {
             Ok(config) => Self {
                 faults: Vec::new(),
                 warnings: validation::config_warnings(&config),

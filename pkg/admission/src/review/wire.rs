@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use di_api::{DIJob, names, validation::Read};
+use di_api::{DIJob, names, validation::Decoded};
 use json_patch::Patch;
 use k8s_openapi::ByteString;
 use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
@@ -98,7 +98,7 @@ impl Object for Value {
     }
 }
 
-impl Object for Read<DIJob> {
+impl Object for Decoded<DIJob> {
     fn object_name(&self) -> &str {
         let ObjectMeta {
             name,
@@ -175,13 +175,13 @@ pub(super) fn decode_review<O: Object>(body: &[u8]) -> Result<Review<O>> {
 
 /// Decodes a review of a new job, which is the usual case. Other reviews need [`decode_review`].
 /// See docs/decisions/0013.
-pub(super) fn decode_new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
+pub(super) fn decode_new_job(body: &[u8]) -> Option<(Request, Box<Decoded<DIJob>>)> {
     let RequestParts {
         request,
         operation: Create::Create,
         object,
         ..
-    } = read_request::<Read<DIJob>, Create>(body).ok()?;
+    } = read_request::<Decoded<DIJob>, Create>(body).ok()?;
     let is_job = request.is_supported() && request.kind.kind == "DIJob";
     Some((request, object.filter(|_| is_job)?))
 }

@@ -29,10 +29,10 @@ pub(super) fn reconcile_replicas(
     // Adopt orphans first, so that no replica is created in their place.
     let orphans = find_orphans(observed, &plan, step);
     let coordinator = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
-    let incarnation = coordinator.map(PodView::coordinator_instance);
-    adopt(observed.job, &mut plan, &orphans, incarnation, observed.now);
+    let coordinator_instance = coordinator.map(PodView::coordinator_instance);
+    adopt(observed.job, &mut plan, &orphans, coordinator_instance, observed.now);
     emit_adopted(&plan, &orphans, step);
-    follow(&mut plan);
+    propagate_to_members(&mut plan);
     let partially_deleted = partially_deleted(observed, &plan);
     record_pods(observed, &mut plan, &partially_deleted, step);
     sync_declared(
@@ -233,7 +233,7 @@ fn replace_lost(
         let Some(entry) = find_entry(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
-        if !budget.take(plan, group_owner_entry(plan, entry)) {
+        if !budget.reserve_replacement(plan, group_owner_entry(plan, entry)) {
             // The status is full. Deleting failed pods that are kept for their logs makes room,
             // and triggers the next reconcile. See docs/decisions/0003.
             drop_failed_history(plan);

@@ -76,7 +76,7 @@ async fn add_to(
     let template = aggregator_template(state, key, &parts).await?;
     wait_for_restart(state, key, &parts, caller, request_key).await;
     let (job, planned) = mutate(state, key, caller, |job, draft| {
-        let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
+        let coordinator_instance = incarnation(state, key, job, caller).map(|own| own.id);
         let (kind, now) = (RequestKind::Add, Timestamp::now());
         if answered::known(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;

@@ -213,7 +213,7 @@ impl Model {
             return;
         }
         let coordinator = self.own_pods().find(|pod| pod.name == COORDINATOR);
-        let incarnation = coordinator.map(PodView::coordinator_instance);
+        let coordinator_instance = coordinator.map(PodView::coordinator_instance);
         let job = self.job.clone();
         let group = &job.spec.learner.as_ref().unwrap().groups[0];
         let new = Request {
