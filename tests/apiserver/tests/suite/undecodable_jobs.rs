@@ -332,7 +332,7 @@ async fn job_with_several_faults_fails_listing_all() {
     for (name, message) in expected {
         space.until_event(name, "InvalidSpec").await;
         // The event may come before the status when the response of a write was lost.
-        let status = eventually("it has failed", async || {
+        let status = eventually("the job has failed", async || {
             let status = api.get(name).await.unwrap().data["status"].clone();
             if status["phase"] == "Failed" {
                 Ok(status)

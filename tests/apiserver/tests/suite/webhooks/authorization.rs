@@ -373,7 +373,7 @@ async fn manager_and_endpoint_writes_pass_the_webhooks() {
         .create(&PostParams::default(), &made)
         .await
         .unwrap();
-    di_apiserver_tests::eventually("its pods are there", async || {
+    di_apiserver_tests::eventually("the pods exist", async || {
         let pods = space.pods_of("runs").await;
         if pods.len() == 2 {
             Ok(())
