@@ -396,7 +396,7 @@ async fn pod_token_grants_the_rights_of_its_account() {
         let address = eventually("the pod IP", address, Option::is_some).await.unwrap();
         let [endpoint, other] = TOKENS;
         let (here, elsewhere) = (&*ns.name, "kube-system");
-        // In v1alpha1, transient rejections also have status 200.
+        // In v1alpha1, transient rejections also have status 200. See docs/decisions/0007.
         let added = "200 the replicas are planned";
         for (pod, namespace, job, token, says_from, status) in [
             // The pod IP identifies it, and grants its own job only.

@@ -1,4 +1,5 @@
 //! Authorization of job authors: the API server calls the webhooks for users with different rights.
+//! See docs/decisions/0010.
 
 use di_apiserver_tests::{Space, Webhooks, template};
 use k8s_openapi::api::{
