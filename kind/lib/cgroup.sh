@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Every process of a native cluster, daemon or container, lives below one cgroup path of its own. That path is how
-# `down` finds them all, whoever their parent is by now, and why it can never hit a process of anyone else.
+# All processes of a native cluster, daemons and containers, are below one cgroup path. With it `down` finds all of them,
+# also orphaned ones, and no process of another program.
 
 CGROUP=di-cluster-$CLUSTER-$(printf %s "$STATE" | cksum | cut -d' ' -f1)
 
 # Mount points of all cgroup hierarchies: many with v1 and hybrid, one with v2.
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
-# The hierarchy that daemons are put in: one that no kubelet counts resources by, where there is a choice.
+# The hierarchy of the daemons: if possible one that kubelets do not use to account resources.
 cgroup_home() {
   local mount
   for mount in /sys/fs/cgroup/pids /sys/fs/cgroup/systemd /sys/fs/cgroup; do
@@ -16,7 +16,7 @@ cgroup_home() {
   die "no cgroup hierarchy at /sys/fs/cgroup"
 }
 
-# cgroup_create PATH: in every hierarchy, since kubelet wants its cgroupRoot to exist in each controller.
+# cgroup_create PATH: creates it in every hierarchy, since kubelet needs its cgroupRoot in each controller.
 cgroup_create() {
   local mount part dir controller
   while read -r mount; do
@@ -29,7 +29,7 @@ cgroup_create() {
       fi
       dir=$dir/$part
       mkdir -p "$dir"
-      # A new cpuset is empty and takes no process until it has CPUs and memory nodes (v1).
+      # A new cpuset is empty; it accepts processes once it has CPUs and memory nodes (v1).
       if [[ -e $dir/cpuset.cpus && ! -e $dir/cgroup.subtree_control ]]; then
         cat "${dir%/*}/cpuset.cpus" >"$dir/cpuset.cpus"
         cat "${dir%/*}/cpuset.mems" >"$dir/cpuset.mems"
@@ -52,7 +52,7 @@ cgroup_pids() {
   cgroup_dirs | while read -r dir; do cat "$dir/cgroup.procs" 2>/dev/null || true; done | sort -un
 }
 
-# Kills until none is left: a container's process may fork, or start late, while we look.
+# Kills repeatedly: a container's process may fork, or start late, during the scan.
 cgroup_kill() {
   local attempt pids
   for attempt in {1..100}; do
@@ -61,7 +61,7 @@ cgroup_kill() {
     kill -KILL "${pids[@]}" 2>/dev/null || true
     sleep 0.05
   done
-  die "after $attempt attempts these processes of cluster '$CLUSTER' still live: ${pids[*]}"
+  die "cannot kill these processes of cluster '$CLUSTER' in $attempt attempts: ${pids[*]}"
 }
 
 cgroup_remove() {

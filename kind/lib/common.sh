@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Names, paths and messages that every script here shares.
+# Names, paths and messages of all scripts.
 set -euo pipefail
-umask 022 # what we make must be readable by the unprivileged users inside images and pods
+umask 022 # unprivileged users in images and pods must be able to read our files
 PATH=$PATH:/usr/sbin:/sbin
-# What an interrupt ended has not failed: without this, a command that catches it looks as if it had.
+# Exit on an interrupt: otherwise a command that handles it looks failed.
 trap 'exit 130' INT
 
 KIND_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,7 +12,7 @@ CLUSTER_ROOT=${DI_CLUSTER_DIR:-/var/tmp/di-cluster}
 STATE=$CLUSTER_ROOT/$CLUSTER
 CACHE=${DI_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/di-orchestrator}
 K8S_VERSION=1.20.2
-# What was built from other patches is another Kubernetes.
+# The folder depends on the patches, since they change the binaries.
 K8S_BIN=$CACHE/kubernetes-$K8S_VERSION-$(cat "$KIND_DIR"/patches/*.patch | cksum | cut -d' ' -f1)
 PAUSE_IMAGE=di-pause:$K8S_VERSION
 DEFAULT_WORKERS=2
@@ -26,7 +26,7 @@ die() {
   exit 1
 }
 
-# die_with_log LOG MESSAGE: what failed, where its log is, and the log's end.
+# die_with_log LOG MESSAGE: prints the message, the path of the log and its last lines.
 die_with_log() {
   local log=$1
   shift
@@ -50,7 +50,7 @@ seconds_since() {
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
 }
 
-# One `up` or `down` of a cluster at a time. Daemons must not inherit the lock: see close_inherited.
+# Allows one `up` or `down` of a cluster at a time. Daemons must not inherit the lock: see close_inherited.
 lock_cluster() {
   mkdir -p "$CLUSTER_ROOT"
   exec {LOCK_FD}>"$CLUSTER_ROOT/.$CLUSTER.lock"
@@ -61,7 +61,7 @@ lock_cluster() {
 
 docker_works() { docker info >/dev/null 2>&1; }
 
-# The way a running cluster was made wins over what the machine offers now.
+# A running cluster keeps its provider, also if Docker is available now.
 provider() {
   if [[ -n ${DI_CLUSTER_PROVIDER:-} ]]; then
     printf '%s' "$DI_CLUSTER_PROVIDER"
@@ -81,7 +81,7 @@ load_provider() {
     *) die "DI_CLUSTER_PROVIDER='$PROVIDER': must be kind or native" ;;
   esac
   if [[ -s $STATE/provider && $(<"$STATE/provider") != "$PROVIDER" ]]; then
-    die "cluster '$CLUSTER' was made by provider $(<"$STATE/provider"), not $PROVIDER: take it down first"
+    die "cluster '$CLUSTER' was created by provider $(<"$STATE/provider"), not $PROVIDER: remove it first with $KIND_DIR/down"
   fi
   # shellcheck source=/dev/null
   source "$KIND_DIR/lib/provider-$PROVIDER.sh"

@@ -14,7 +14,7 @@ start_etcd() {
 etcd_ready() { inside "$CONTROL_PLANE" curl -sf --max-time 1 http://127.0.0.1:2379/health; }
 
 start_apiserver() {
-  # The audit log must be readable for tests that are not root; the server keeps a present file's mode.
+  # Tests that are not root read the audit log; the server keeps the mode of an existing file.
   mkdir -p "$STATE/audit"
   : >>"$STATE/audit/audit.log"
   daemon_inside "$CONTROL_PLANE" kube-apiserver "$K8S_BIN/kube-apiserver" \
@@ -33,7 +33,7 @@ start_apiserver() {
 }
 
 start_controller_manager() {
-  # Leader election off: losing the lease while a fault test restarts the API server would end the process for good.
+  # No leader election: a lost lease, while a test restarts the API server, would end the process.
   daemon_inside "$CONTROL_PLANE" kube-controller-manager "$K8S_BIN/kube-controller-manager" \
     --kubeconfig="$STATE/conf/kube-controller-manager.kubeconfig" --leader-elect=false --bind-address=127.0.0.1 \
     --use-service-account-credentials \
@@ -49,7 +49,7 @@ start_scheduler() {
     --kubeconfig="$STATE/conf/kube-scheduler.kubeconfig" --leader-elect=false --bind-address=127.0.0.1
 }
 
-# In every namespace: on a node for its pods, in the control plane's so that the API server reaches webhooks by Service.
+# Runs in every namespace: on nodes for pods, in the control plane so that the API server reaches webhooks by Service.
 start_kube_proxy() { # start_kube_proxy NAMESPACE IP
   daemon_inside "$1" "kube-proxy-$1" "$K8S_BIN/kube-proxy" \
     --kubeconfig="$STATE/conf/kube-proxy.kubeconfig" --hostname-override="$1" --bind-address="$2" \

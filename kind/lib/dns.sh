@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Cluster DNS: dnsmasq, answering from a hosts file that dns-sync keeps as the Endpoints are. CoreDNS is not in Debian.
+# Cluster DNS: dnsmasq with a hosts file that dns-sync updates from the Endpoints. Debian has no CoreDNS.
 
 DNS_HOSTS=$STATE/conf/dns-hosts
 
 start_dns() {
   : >>"$DNS_HOSTS"
-  # TTL 0: a name must be gone when its pod is. No upstream, and any other name is answered with NXDOMAIN at once.
+  # TTL 0: a name must disappear with its pod. There is no upstream: any other name gets NXDOMAIN at once.
   daemon_inside "$CONTROL_PLANE" dnsmasq dnsmasq --keep-in-foreground --conf-file=/dev/null --pid-file --user=root \
     --log-facility=- --bind-interfaces --listen-address="$CONTROL_PLANE_IP" --no-resolv --no-hosts \
     --addn-hosts="$DNS_HOSTS" --local-ttl=0 --local=/cluster.local/ --address=/#/

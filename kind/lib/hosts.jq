@@ -1,5 +1,5 @@
-# The names of all Services, as lines of a hosts file, from [ServiceList, EndpointsList].
-# `addresses` of Endpoints holds unready pods too where the Service says publishNotReadyAddresses.
+# Builds a hosts file with the names of all Services, from [ServiceList, EndpointsList].
+# With publishNotReadyAddresses, `addresses` of Endpoints includes unready pods.
 def fqdn: "\(.metadata.name).\(.metadata.namespace).svc.cluster.local";
 
 (.[0].items | map({key: fqdn, value: (.spec.clusterIP // "")}) | from_entries) as $cluster_ips

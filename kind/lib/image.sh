@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Images from nothing but a binary and its shared libraries, or a root folder.
+# Builds images from a binary and its shared libraries, or from a root folder.
 
 full_image_name() { # containerd looks up `di-orchestrator:dev` as docker.io/library/di-orchestrator:dev
   local first=${1%%/*}
@@ -12,7 +12,7 @@ full_image_name() { # containerd looks up `di-orchestrator:dev` as docker.io/lib
   fi
 }
 
-# Paths of the shared libraries and of the loader, as the binary asks for them; none for a static one.
+# Prints the paths of the shared libraries and the loader of a binary; nothing for a static one.
 shared_libraries() {
   local listing
   listing=$(ldd "$1" 2>&1) || {
@@ -34,12 +34,12 @@ fill_rootfs() { # fill_rootfs BINARY|FOLDER DIR
   [[ ! -d $1 ]] || return 0
   install -m 755 "$1" "$2/app"
   shared_libraries "$1" | while read -r library; do
-    # Debian's /lib is a link to /usr/lib; the image has plain folders, at the paths the loader was told.
+    # Debian's /lib is a link to /usr/lib; the image has plain folders at the paths that the loader uses.
     install -D -m 755 "$library" "$2$library"
   done
 }
 
-# digest_of_inputs NAME ROOTFS: what the image is made from.
+# digest_of_inputs NAME ROOTFS: hashes everything that the image is built from.
 digest_of_inputs() {
   {
     printf '%s\n' "$1"
@@ -53,8 +53,8 @@ build_with_docker() { # build_with_docker NAME CONTEXT OUT
   docker save --output "$3" "$1"
 }
 
-# All of buildah's storage is in the work folder, which the caller removes: nothing stays on the machine. Without a time of its own the
-# same inputs give the same archive.
+# The storage of buildah is in the work folder, which the caller removes. With a fixed timestamp the same inputs give the
+# same archive.
 build_with_buildah() {
   local storage=(--root "$2/storage" --runroot "$2/runroot" --storage-driver vfs)
   export TMPDIR=$2 BUILDAH_ISOLATION=chroot

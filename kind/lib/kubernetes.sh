@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Kubernetes from Debian's source package, built once a machine into the cache. Debian's binary package has kubectl only.
+# Builds Kubernetes from Debian's source package once per machine. Debian's binary package has only kubectl.
 
 K8S_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
 
@@ -10,7 +10,7 @@ kubernetes_built() {
   done
 }
 
-# A sources list of our own with this machine's mirrors, so that its apt settings stay as they are.
+# Uses a separate sources list with this machine's mirrors, so that its apt settings do not change.
 fetch_kubernetes_source() {
   local signed='' options
   [[ -e /usr/share/keyrings/debian-archive-keyring.gpg ]] &&
@@ -30,14 +30,14 @@ fetch_kubernetes_source() {
   dpkg-source --no-check -x kubernetes_*.dsc src
 }
 
-in_build() { # in_build COMMAND...: in the source's folder, with nothing of the caller's that changes the build
-  # A caller's `make` must not hand its flags and targets to this one.
+in_build() { # in_build COMMAND...: runs in the source folder, without variables of the caller that change the build
+  # A calling `make` must not pass its flags and targets.
   env --chdir=src -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES \
     KUBE_GIT_VERSION="v$K8S_VERSION" KUBE_GIT_TREE_STATE=clean KUBE_GIT_COMMIT=debian \
     GO111MODULE=off GOFLAGS='' GOPROXY=off GOCACHE="$PWD/gocache" HOME="$PWD" "$@"
 }
 
-# Tells on descriptor 3 what is done: its output is the log.
+# Reports progress on descriptor 3, since its output is the log.
 compile_kubernetes() {
   local vendored=src/vendor/github.com/modern-go/reflect2 patch program began
   # reflect2 1.0.1 in a program built with Go >= 1.18 crashes at the first custom resource ("unexpected fault address").
@@ -63,7 +63,7 @@ build_kubernetes() (
   fetch_kubernetes_source
   compile_kubernetes
   mkdir -p "$K8S_BIN"
-  # pause goes last, by a rename: kubernetes_built must never see half a set.
+  # Renames pause into place last, so that kubernetes_built never sees an incomplete set.
   local program
   for program in "${K8S_PROGRAMS[@]}" pause; do
     install -m 755 "src/_output/bin/$program" "$K8S_BIN/.$program"
@@ -76,16 +76,16 @@ ensure_kubernetes() {
   if ! kubernetes_built; then
     mkdir -p "${log%/*}"
     began=$(now)
-    say "building Kubernetes $K8S_VERSION from Debian's source package: once a machine, about 6 minutes on 2 cores ($log)"
-    # Not `build || die`: bash would switch errexit off inside.
+    say "building Kubernetes $K8S_VERSION from Debian's source package: once per machine, about 6 minutes on 2 cores (log: $log)"
+    # Not `build || die`: bash would disable errexit inside.
     set +e
     build_kubernetes "$work" 3>&1 >"$log" 2>&1
     result=$?
     set -e
-    ((result == 0)) || die_with_log "$log" "building Kubernetes failed"
+    ((result == 0)) || die_with_log "$log" "cannot build Kubernetes $K8S_VERSION"
     rm -rf "$work"
     say "Kubernetes built ($(seconds_since "$began"))"
   fi
-  # What KUBEBUILDER_ASSETS promises its readers: etcd beside kube-apiserver and kubectl.
+  # KUBEBUILDER_ASSETS must have etcd next to kube-apiserver and kubectl.
   ln -sf "$(command -v etcd)" "$K8S_BIN/etcd"
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The network of a native cluster: one network namespace for the control plane and one for each node, all joined to a
-# bridge in the first. None has a default route, so nothing sent to a pod or a Service can leave the machine.
-# NetworkPolicies are not enforced: there is no plugin for them in Debian.
+# The network of a native cluster: one network namespace for the control plane and one for each node, connected by a
+# bridge in the first. None has a default route, so packets to pods and Services cannot leave the machine.
+# NetworkPolicies are not enforced: Debian has no plugin for them.
 
 CONTROL_PLANE=$CLUSTER-control-plane
 CONTROL_PLANE_IP=172.30.0.1
@@ -10,9 +10,9 @@ SERVICE_RANGE=10.96.0.0/16
 node_ip() { printf '172.30.0.%d' $(($1 + 10)); }
 pod_range() { printf '10.244.%d.0/24' "$1"; }
 
-# The first process of a namespace. Folders that daemons take for theirs alone (/var/lib/kubelet, /var/log/pods, /run/…)
-# are private to it: two kubelets in one /var/log/pods remove each other's logs. They hide the host's, in there only, and
-# go with the namespace's last process, as do the network and all that is mounted inside: there is nothing to unmount.
+# The first process of a namespace. Folders that daemons use exclusively (/var/lib/kubelet, /var/log/pods, /run/…) are
+# private to it: two kubelets in one /var/log/pods remove each other's logs. The private folders hide the host's inside
+# the namespace. Mounts and network disappear with the last process of the namespace.
 # shellcheck disable=SC2016 # expanded by the namespace's own shell
 NAMESPACE_INIT='
   set -e
@@ -38,12 +38,12 @@ namespace_create() {
 # inside NAMESPACE COMMAND...: not `ip netns exec`, which mounts a new /sys that hides the cgroups from kubelet.
 inside() {
   local pid
-  pid=$(daemon_pid "$1") || die "namespace $1 is gone; run $KIND_DIR/down, then $KIND_DIR/up"
+  pid=$(daemon_pid "$1") || die "namespace $1 has no process; run $KIND_DIR/down, then $KIND_DIR/up"
   shift
   nsenter --target "$pid" --net --mount -- "$@"
 }
 
-# The same for a daemon, whose pid must be that of the command itself.
+# The same for a daemon: its pid must be that of the command itself.
 daemon_inside() { # daemon_inside NAMESPACE NAME COMMAND...
   local pid name=$2
   pid=$(daemon_pid "$1")
@@ -56,9 +56,9 @@ network_control_plane() {
     ip link add nodes type bridge
     ip addr add $CONTROL_PLANE_IP/24 dev nodes
     ip link set nodes up
-    # Frames between nodes are not this namespace's business.
+    # Do not filter frames between nodes in this namespace.
     [ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || echo 0 >/proc/sys/net/bridge/bridge-nf-call-iptables
-    # A call to a Service (a webhook's) needs some route before kube-proxy's rules get to rewrite it.
+    # A call to a Service (a webhook) needs a route before kube-proxy's rules can rewrite it.
     ip route add $SERVICE_RANGE dev nodes
   "
 }
@@ -82,8 +82,8 @@ network_node() { # network_node INDEX WORKERS
   inside "$CONTROL_PLANE" ip route add "$(pod_range "$1")" via "$(node_ip "$1")"
 }
 
-# The one way in from outside: a loopback port of the host, a UNIX socket that no namespace hides, the API server.
-# socat sets no time limit, and its backlog of 5 would drop a test's burst of connections.
+# The only access from outside: a loopback port of the host, a UNIX socket that no namespace hides, the API server.
+# socat has no timeout. Its default backlog of 5 would drop a test's burst of connections.
 network_forward_api() {
   local socket=$STATE/api.sock
   ((${#socket} < 104)) || die "$socket: too long for a UNIX socket; use a shorter DI_CLUSTER_DIR"
@@ -93,7 +93,7 @@ network_forward_api() {
     socat "TCP-LISTEN:$API_PORT,bind=127.0.0.1,reuseaddr,fork,backlog=1024,nodelay" "UNIX-CONNECT:$socket"
 }
 
-# A port that follows from the cluster's name, below the range the kernel gives out to clients; the next free one if taken.
+# Derives a port from the cluster's name, below the ephemeral range; takes the next one that is free.
 choose_api_port() { # sets API_PORT
   local port=$((20000 + $(printf %s "$STATE" | cksum | cut -d' ' -f1) % 10000))
   while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A node: containerd, kubelet, kube-proxy in a namespace of its own. Paths like /run are the namespace's, see network.sh.
+# A node: containerd, kubelet and kube-proxy in their own namespace. Paths like /run are private to it, see network.sh.
 
 write_containerd_config() {
   # restrict_oom_score_adj: without CAP_SYS_RESOURCE runc fails with "can't get final child's PID from pipe: EOF".
@@ -24,8 +24,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 CONFIG
 }
 
-# ptp: each pod has a routed link to its node. On a bridge a pod that calls itself or a neighbour through a Service would
-# need the kernel's br_netfilter.
+# ptp: each pod has a routed link to its node. On a bridge, calls to itself or a neighbor through a Service would need
+# the kernel's br_netfilter.
 write_cni_config() { # write_cni_config INDEX NODE
   local dir=$STATE/nodes/$2/var/lib/cni-conf
   mkdir -p "$dir"
@@ -40,7 +40,7 @@ CONFIG
 
 write_kubelet_config() { # write_kubelet_config NODE
   : >"$STATE/conf/resolv.conf" # no upstream: cluster names only
-  # The disk is shared with the host: no image is removed and no pod evicted because others filled it.
+  # The disk is shared with the host: a full disk must not remove images or evict pods.
   cat >"$STATE/conf/kubelet-$1.yaml" <<CONFIG
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -53,8 +53,8 @@ clusterDNS: [$CONTROL_PLANE_IP]
 resolvConf: $STATE/conf/resolv.conf
 authentication: {anonymous: {enabled: false}, x509: {clientCAFile: $PKI/ca.crt}}
 nodeStatusUpdateFrequency: 4s
-# This kubelet notices some ends of pods only when it looks at all of them, once in a minute by default; and it may tell the API server
-# 5 things a second, which newer ones may ten times as often.
+# This kubelet notices the end of some pods only in its sync of all pods, by default once a minute. Its default limit is
+# 5 requests a second; newer versions have 50.
 syncFrequency: 5s
 kubeAPIQPS: 50
 kubeAPIBurst: 100
@@ -84,8 +84,8 @@ start_kubelet() { # start_kubelet INDEX NODE
     --container-runtime=remote --container-runtime-endpoint=unix:///run/containerd/containerd.sock
 }
 
-# Made before its kubelet starts: a node with a pod range need not wait for kubelet's next status update to be ready.
-# It must hold some capacity, or kubelet 1.20 crashes on it.
+# Created before its kubelet starts: with a pod range it is ready without kubelet's next status update. It needs some
+# capacity, or kubelet 1.20 crashes.
 register_node() { # register_node INDEX NODE
   local range
   range=$(pod_range "$1")
@@ -96,7 +96,7 @@ register_node() { # register_node INDEX NODE
 NODE
 }
 
-# Ready, and the controller manager knows: until it takes the not-ready taint away no pod is scheduled there.
+# Ready, and without the not-ready taint: until the controller manager removes it, no pod is scheduled there.
 node_ready() {
   api "/api/v1/nodes/$1" | jq -e '
     any(.status.conditions[]?; .type == "Ready" and .status == "True")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The orchestrator on the cluster that KUBECONFIG names.
+# The orchestrator on the cluster of KUBECONFIG.
 
-# await_orchestrator: until its pods are ready and the API server reaches its webhooks, which kube-proxy makes possible a moment later.
+# await_orchestrator: waits until its pods are ready and the API server reaches its webhooks; kube-proxy adds a delay.
 await_orchestrator() {
   local deadline=$(($(now) + 60 * 1000000)) complaints
   kubectl -n di-system rollout status deployment/di-webhook --timeout=120s >/dev/null || return 1

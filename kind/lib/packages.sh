@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The Debian packages a native cluster needs. What is found by its command is left as it is, whoever installed it.
+# The Debian packages of a native cluster. A command that exists is used, also if it is from another source.
 
 RUNTIME_COMMANDS=(
   etcd:etcd-server containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 conntrack:conntrack
@@ -28,7 +28,7 @@ missing_packages() { # missing_packages [build]
   } | sort -u
 }
 
-# Debian starts a package's service when it installs it. We want the programs only: no etcd on the host's port.
+# Debian starts the service of a package during its installation. Only the programs are needed: no etcd on the host.
 without_services() {
   local policy=/usr/sbin/policy-rc.d result=0
   if [[ -e $policy ]]; then
@@ -47,7 +47,7 @@ install_packages() { # install_packages [build]
   mapfile -t missing < <(missing_packages "${1:-}")
   apt_install "${missing[@]}"
   mapfile -t missing < <(missing_packages "${1:-}")
-  ((${#missing[@]} == 0)) || die_with_log "$CACHE/log/apt.log" "still missing after apt-get install: ${missing[*]}"
+  ((${#missing[@]} == 0)) || die_with_log "$CACHE/log/apt.log" "packages are still missing after apt-get install: ${missing[*]}"
 }
 
 install_missing() { # install_missing COMMAND:PACKAGE...
@@ -60,7 +60,7 @@ apt_install() { # apt_install PACKAGE...
   local log=$CACHE/log/apt.log began
   (($#)) || return 0
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-    die "these Debian packages are missing; install them as root: apt-get install --no-install-recommends $*"
+    die "Debian packages are missing; install them as root: apt-get install --no-install-recommends $*"
   fi
   mkdir -p "${log%/*}"
   began=$(now)

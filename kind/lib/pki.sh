@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# One CA, a certificate for each client, and kubeconfigs. Made anew for every cluster.
+# One CA, a certificate for each client, and kubeconfigs. Every cluster has new ones.
 
 PKI=$STATE/pki
 SERVICE_IP=10.96.0.1 # of the Service `kubernetes`: the first of the range
@@ -31,7 +31,7 @@ pki_server() {
   pki_sign apiserver /CN=kube-apiserver "subjectAltName=$names"$'\n'extendedKeyUsage=serverAuth
 }
 
-kubeconfig_for() { # kubeconfig_for NAME SERVER: on stdout, with everything embedded
+kubeconfig_for() { # kubeconfig_for NAME SERVER: prints a kubeconfig with embedded certificates
   cat <<CONFIG
 apiVersion: v1
 kind: Config
@@ -72,7 +72,7 @@ pki_create() { # pki_create WORKERS
   chmod 600 "$STATE/kubeconfig"
 }
 
-# api PATH: an API call as the scripts' own user, which the audit log leaves out.
+# api PATH: calls the API server as the scripts' own user, which the audit log omits.
 api() {
   curl --silent --show-error --fail --max-time 5 --unix-socket "$STATE/api.sock" \
     --cacert "$PKI/ca.crt" --cert "$PKI/di-cluster.crt" --key "$PKI/di-cluster.key" "https://localhost$1" "${@:2}"

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# Daemons: started in the cluster's cgroup, one log and one pidfile each.
+# Daemons: each runs in the cluster's cgroup and has a log and a pidfile.
 
-# start_time PID: with the pid it names one process for good; empty when that has gone or is a zombie.
+# start_time PID: together with the pid it identifies a process; empty if that has ended or is a zombie.
 start_time() {
-  # The name in parentheses may hold blanks; behind it come the state and, 19 fields on, the start time.
+  # The name in parentheses may contain blanks; after it come the state and, 19 fields later, the start time.
   sed -E 's/^.*\) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'
 }
 
 log_of() { printf '%s/log/%s.log' "$STATE" "$1"; }
 
-# Nothing that the caller has open: not the lock, and no pipe whose end somebody waits for, as make does for that of its job server.
+# Closes all files of the caller: the lock, and pipes that a reader waits for, as make does for its job server.
 close_inherited() {
   local fd
   for fd in "/proc/$BASHPID/fd"/*; do
@@ -18,7 +18,7 @@ close_inherited() {
   done
 }
 
-# daemon NAME COMMAND...: setsid, so that an interrupt at the caller's terminal does not reach it.
+# daemon NAME COMMAND...: starts it with setsid, so that an interrupt at the caller's terminal does not reach it.
 daemon() {
   local name=$1 pid home
   shift
@@ -33,7 +33,7 @@ daemon() {
   printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$STATE/run/$name.pid"
 }
 
-daemon_pid() { # prints the pid when that very process still runs
+daemon_pid() { # prints the pid if the same process still runs
   local pid started
   read -r pid started 2>/dev/null <"$STATE/run/$1.pid" || return 1
   [[ -n $started && $(start_time "$pid" 2>/dev/null) == "$started" ]] || return 1
@@ -52,15 +52,15 @@ daemon_stop() {
   rm -f "$STATE/run/$1.pid"
 }
 
-# await WHAT DAEMON SECONDS COMMAND...: polls COMMAND, and fails early when the daemon has died.
+# await LABEL DAEMON SECONDS COMMAND...: polls COMMAND, and fails early if the daemon has exited.
 await() {
-  local what=$1 name=$2 limit=$3 began
+  local label=$1 name=$2 limit=$3 began
   shift 3
   began=$(now)
   until "$@" >/dev/null 2>&1; do
-    daemon_pid "$name" >/dev/null || die_with_log "$(log_of "$name")" "$what failed: $name exited"
-    (($(now) - began < limit * 1000000)) || die_with_log "$(log_of "$name")" "$what not ready within $limit s"
+    daemon_pid "$name" >/dev/null || die_with_log "$(log_of "$name")" "$label failed: $name exited"
+    (($(now) - began < limit * 1000000)) || die_with_log "$(log_of "$name")" "$label is not ready after $limit s"
     sleep 0.1
   done
-  say "$what ready ($(seconds_since "$began"))"
+  say "$label ready ($(seconds_since "$began"))"
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The cluster by kind, where a Docker engine works.
+# The cluster with kind, if a Docker engine works.
 
 kind_nodes() { kind get nodes --name "$CLUSTER" 2>/dev/null; }
 kind_kubectl() { kubectl --kubeconfig "$STATE/kubeconfig" "$@"; }
@@ -23,8 +23,8 @@ provider_healthy() { # provider_healthy WORKERS
   for node in $(kind_nodes); do
     [[ $(docker inspect --format '{{.State.Paused}}' "$node") != true ]] || docker unpause "$node" >/dev/null
   done
-  kind_kubectl get --raw /readyz >/dev/null 2>&1 || { say "the API server is not ready"; return 1; }
-  kind_kubectl wait --for=condition=Ready nodes --all --timeout=60s >/dev/null 2>&1 || { say "nodes are not ready"; return 1; }
+  kind_kubectl get --raw /readyz >/dev/null 2>&1 || { say "the API server of cluster '$CLUSTER' is not ready"; return 1; }
+  kind_kubectl wait --for=condition=Ready nodes --all --timeout=60s >/dev/null 2>&1 || { say "some nodes of cluster '$CLUSTER' are not ready"; return 1; }
 }
 
 kind_config() { # kind_config WORKERS: see the head of config.yaml
@@ -43,7 +43,7 @@ provider_up() { # provider_up WORKERS
   mkdir -m 1777 "$STATE/storage"
   echo "$1" >"$STATE/workers"
   cp "$KIND_DIR/audit-policy.yaml" "$STATE/"
-  # The API server would make it readable by root alone; it keeps a present file's mode.
+  # The API server would create it readable by root only; it keeps the mode of an existing file.
   : >"$STATE/audit/audit.log"
   kind_config "$1" >"$STATE/kind.yaml"
   say "kind create cluster (log: $log)"
@@ -55,11 +55,11 @@ provider_up() { # provider_up WORKERS
 provider_down() {
   local node
   if ! command -v kind >/dev/null || ! docker_works; then
-    [[ ! -e $STATE ]] || die "cluster '$CLUSTER' was made by kind; without kind and a Docker engine it cannot be removed"
+    [[ ! -e $STATE ]] || die "cluster '$CLUSTER' was created by kind; removing it needs kind and a Docker engine"
     return 0
   fi
   for node in $(kind_nodes); do
-    # What pods wrote there belongs to their users: the host's own may not remove it.
+    # Files of pods belong to their users, so remove them inside the node.
     docker unpause "$node" >/dev/null 2>&1 || true
     docker exec "$node" find /var/local/di-storage -mindepth 1 -delete >/dev/null 2>&1 || true
   done
@@ -80,7 +80,7 @@ provider_load_image() {
   done
 }
 
-provider_node() { # provider_node stop|start NODE: the whole node falls silent, not its kubelet alone
+provider_node() { # provider_node stop|start NODE: pauses the whole node, not only its kubelet
   kind_nodes | grep -qFx "$2" || die "no node '$2' in cluster '$CLUSTER'"
   local paused
   paused=$(docker inspect --format '{{.State.Paused}}' "$2")

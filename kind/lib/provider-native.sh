@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The cluster from Debian's packages, without any container engine on the host.
+# The cluster from Debian packages, without a container engine on the host.
 for part in cgroup process packages network pki control-plane dns node; do
   # shellcheck source=/dev/null
   source "$KIND_DIR/lib/$part.sh"
@@ -25,7 +25,7 @@ provider_healthy() { # provider_healthy WORKERS
     name=$(basename "$pidfile" .pid)
     daemon_pid "$name" >/dev/null || { say "$name is not running"; return 1; }
   done
-  # A test may have left it stopped, or a node, or have just started them again.
+  # A test may have stopped the API server or a node, or just started it again.
   if [[ ! -e $STATE/run/kube-apiserver.pid ]]; then provider_node start "$CONTROL_PLANE"; fi
   api /readyz >/dev/null 2>&1 || (await "API server" kube-apiserver 60 api /readyz) || return 1
   for node in $(native_nodes); do
@@ -36,10 +36,10 @@ provider_healthy() { # provider_healthy WORKERS
 
 provider_up() { # provider_up WORKERS
   local i node
-  ((EUID == 0)) || die "the native cluster needs root: network namespaces, mounts, cgroups"
+  ((EUID == 0)) || die "the native cluster needs root for network namespaces, mounts and cgroups"
   case $STATE/ in
     /run/* | /var/run/* | /var/lib/* | /var/log/* | /var/local/*)
-      die "DI_CLUSTER_DIR='$CLUSTER_ROOT': the nodes have a /run, /var/lib, /var/log and /var/local of their own" ;;
+      die "DI_CLUSTER_DIR='$CLUSTER_ROOT': must not be in /run, /var/lib, /var/log or /var/local, which are private in the nodes" ;;
   esac
   "$KIND_DIR/binaries"
 
@@ -84,7 +84,7 @@ provider_up() { # provider_up WORKERS
     start_kubelet "$i" "$node"
   done
   await "cluster DNS" dnsmasq 30 dns_ready
-  # Until it is there no pod can be made.
+  # No pod can be created before the default service account exists.
   await "controller manager" kube-controller-manager 60 api /api/v1/namespaces/default/serviceaccounts/default
   for node in $(native_nodes); do await "$node" "kubelet-$node" 60 node_ready "$node"; done
 }
@@ -92,7 +92,7 @@ provider_up() { # provider_up WORKERS
 provider_down() {
   cgroup_kill
   cgroup_remove
-  # No mount is below it here: they were all in the nodes' own mount namespaces, gone with their processes.
+  # The nodes' mounts were in their own mount namespaces, and disappeared with their processes.
   rm -rf "$STATE"
 }
 

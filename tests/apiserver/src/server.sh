@@ -1,5 +1,5 @@
-# Runs etcd and kube-apiserver in $DIR until standard input ends, which it does however the tests end. Lines that come before name what is to
-# be killed or started again.
+# Runs etcd and kube-apiserver in $DIR until standard input ends, which happens in any case when the tests end. Each line of
+# input is a command that kills or starts a program.
 exec 3<&0
 cd "$DIR" || exit 1
 start_etcd() {
@@ -20,7 +20,7 @@ start_apiserver() {
     >>apiserver.log 2>&1 3<&- &
   apiserver=$!
 }
-# That of a newer Kubernetes. Whoever asks it, and for which namespace, it has judged by kube-apiserver.
+# The apiextensions server of a newer Kubernetes. It authenticates and authorizes requests with kube-apiserver.
 start_crd_server() {
   cat >kubeconfig <<END
 apiVersion: v1
@@ -30,7 +30,7 @@ users: [{name: admin, user: {token: admin-token}}]
 contexts: [{name: own, context: {cluster: own, user: admin}}]
 current-context: own
 END
-  # What it would watch for those is not served by Kubernetes 1.20.
+  # Kubernetes 1.20 does not serve the kinds that the disabled plugins watch.
   "$CRD_SERVER" --etcd-servers="http://127.0.0.1:$ETCD_PORT" --etcd-prefix=/newer \
     --bind-address=127.0.0.1 --secure-port="$CRD_PORT" --tls-cert-file=server.crt --tls-private-key-file=server.key \
     --kubeconfig=kubeconfig --authentication-kubeconfig=kubeconfig --authorization-kubeconfig=kubeconfig \
@@ -48,9 +48,9 @@ kill_apiserver() {
 }
 start_etcd
 start_apiserver
-while read -r what <&3; do
-  case $what in
-  start_etcd | start_apiserver | start_crd_server | kill_etcd | kill_apiserver) "$what" ;;
+while read -r action <&3; do
+  case $action in
+  start_etcd | start_apiserver | start_crd_server | kill_etcd | kill_apiserver) "$action" ;;
   esac
   echo >>done
 done

@@ -26,7 +26,7 @@ def state(_):
 
 
 def give_up(body):
-    """What DI-engine does with learners that it could not connect to: its sync thread reports them."""
+    """Marks learners as failed, as DI-engine does when it cannot connect: its sync thread reports them."""
     aggregator._failed_learner_conn.update(body["learners"])
     return {}
 

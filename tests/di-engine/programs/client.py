@@ -1,7 +1,7 @@
-"""DI-engine's client classes, as published, without what their packages import besides: torch, numpy and the rest.
+"""DI-engine's published client classes without the other imports of their packages: torch, numpy and more.
 
-A package's `__init__` imports all of it. So packages are registered here as empty modules with their real folders, and their
-files are then imported as they are. `ding.utils` offers the few names that the client takes from it.
+A package's `__init__` imports all of it. Here packages are registered as empty modules with their real folders, and their
+files are imported unmodified. `ding.utils` has only the names that the client uses.
 """
 import importlib
 import importlib.util
@@ -29,14 +29,14 @@ def package(name, **names):
 
 
 def module(name, **names):
-    """Registers a module that holds these names and nothing else."""
+    """Registers a module with only these names."""
     stand_in = types.ModuleType(name)
     stand_in.__dict__.update(names)
     sys.modules[name] = stand_in
 
 
 class Lines(logging.Handler):
-    """Prints what DI-engine logs, and keeps it."""
+    """Prints and keeps the log lines of DI-engine."""
 
     def __init__(self):
         super().__init__()
@@ -73,33 +73,33 @@ def start(slave):
 
 
 def between_heartbeats(slave, _):
-    """Lets no connection begin shortly before a heartbeat.
+    """Delays a connection that would begin shortly before a heartbeat.
 
-    One that reaches the other end before that has noted the connection is refused there, which ends DI-engine's heartbeats for good,
-    and with them, at the goodbye, the sync thread of the other end.
+    A heartbeat that arrives before the other end has recorded the connection is rejected. That ends DI-engine's heartbeats, and
+    later, at the disconnect, the sync thread of the other end.
     """
     since = (time.time() - slave.began) % DEFAULT_HEARTBEAT_SPAN
     if since > DEFAULT_HEARTBEAT_SPAN / 2:
         time.sleep(DEFAULT_HEARTBEAT_SPAN - since + 0.2)
 
 
-# By the hook that is there for what comes before a connection.
+# The hook that DI-engine calls before a connection.
 Slave.start, Slave._before_connection = start, between_heartbeats
-# So that what ends a thread is seen wherever the log is.
+# Log the exception that ends a thread.
 threading.excepthook = lambda died: LOGGER.error(
     "%s ended: %s", died.thread.name, "".join(traceback.format_exception(died.exc_type, died.exc_value, died.exc_traceback))
 )
 
 
 def serve(routes):
-    """Serves `{"GET /path": function of the body}` on the control port, for the test to look and to order."""
+    """Serves `{"GET /path": function of the body}` on the control port, for the test's queries and commands."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 status, answer = 200, routes[f"{self.command} {self.path}"](json.loads(body or "{}"))
-            except Exception as error:  # what DI-engine raises is an answer too
+            except Exception as error:  # an exception of DI-engine is a response, too
                 status, answer = 500, {"error": repr(error)}
             answer = json.dumps(answer).encode()
             self.send_response(status)
@@ -110,7 +110,7 @@ def serve(routes):
         do_GET = do_POST = answer
 
         def log_message(self, *_):
-            """The test's looks are no news."""
+            """Do not log the test's queries."""
 
     server = ThreadingHTTPServer(("", CONTROL_PORT), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -2,7 +2,7 @@
 
 usage: command_line.py NAMESPACE COORDINATOR (add|delete|restart) (collector|learner) (COUNT|POD) [CPUS MEMORY]
 
-It enters the coordinator's pod and runs curl there, as its user's kubeconfig allows; here that is the pod's service account.
+It runs curl in the coordinator's pod with the rights of its kubeconfig; here that is the pod's service account.
 """
 import sys
 import tempfile
@@ -32,12 +32,12 @@ clusters: [{{name: here, cluster: {{server: "https://kubernetes.default", certif
 users: [{{name: here, user: {{tokenFile: {account}/token}}}}]
 """
 )
-namespace, coordinator, verb, kind, what, *resources = sys.argv[1:]
+namespace, coordinator, verb, kind, target, *resources = sys.argv[1:]
 cpus, memory = (int(resources[0]), resources[1]) if resources else (0, "")
 where = dict(kubeconfig=str(kubeconfig), coordinator_name=coordinator, namespace=namespace)
 if verb == "add":
-    dist_entry.dist_add_replicas(kind, replicas=int(what), cpus=cpus, gpus=0, memory=memory, **where)
+    dist_entry.dist_add_replicas(kind, replicas=int(target), cpus=cpus, gpus=0, memory=memory, **where)
 elif verb == "delete":
-    dist_entry.dist_delete_replicas(kind, replicas=int(what), **where)
+    dist_entry.dist_delete_replicas(kind, replicas=int(target), **where)
 else:
-    dist_entry.dist_restart_replicas(kind, restart_pod_name=what, **where)
+    dist_entry.dist_restart_replicas(kind, restart_pod_name=target, **where)

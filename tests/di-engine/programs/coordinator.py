@@ -1,6 +1,6 @@
 """A coordinator: DI-engine's `CommCoordinator` and its sync thread, as its `Coordinator` starts them.
 
-usage: coordinator.py REQUEST COLLECTORS LEARNERS: what it asks for at its start, as JSON, and how many are enough
+usage: coordinator.py REQUEST COLLECTORS LEARNERS: its first request as JSON, and the number of replicas it waits for
 """
 import json
 import logging
@@ -56,7 +56,7 @@ def call(body):
 
 
 def give_up(body):
-    """What DI-engine does with replicas that it could not connect to: its sync thread reports them."""
+    """Marks replicas as failed, as DI-engine does when it cannot connect: its sync thread reports them."""
     coordinator._failed_collector_conn.update(body.get("collectors", []))
     coordinator._failed_learner_conn.update(body.get("learners", []))
     return {}

@@ -1,6 +1,6 @@
 """A collector, a learner, or the processes of a ddp learner: DI-engine's `Slave`, one for each GPU process.
 
-It dies with exit code 3 on SIGUSR1. SIGTERM it ignores, as DI-engine's own do: they run as process 1 without a handler.
+It exits with code 3 on SIGUSR1. It ignores SIGTERM, as DI-engine's own replicas do: they run as process 1 without a handler.
 """
 import logging
 import os

@@ -164,7 +164,7 @@ impl Coordinator {
     /// # Panics
     /// If it does not respond.
     pub async fn state(&self) -> ClientState {
-        let seen = eventually("it answers", || self.observe(), Option::is_some).await;
+        let seen = eventually("the program responds", || self.observe(), Option::is_some).await;
         seen.expect("seen")
     }
 

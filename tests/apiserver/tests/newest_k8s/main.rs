@@ -1,5 +1,6 @@
 //! The CRDs with the CEL rules of `manifests/cel` on an API server with CEL. The server must accept
 //! the rules and their cost, and reject exactly the objects that the validator rejects.
+//! See docs/decisions/0011.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

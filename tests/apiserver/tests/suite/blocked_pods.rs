@@ -46,7 +46,9 @@ async fn job_partly_over_quota_gets_rest_when_quota_grows() {
     let manager = space.manager("manager");
     space.create(&Job::new("partly", 3)).await;
     let refused = |s: &DIJobStatus| s.reason.as_deref() == Some("QuotaExceeded");
-    space.until("partly", "it is refused", refused).await;
+    space
+        .until("partly", "the quota rejects the coordinator", refused)
+        .await;
     set_pod_quota(&quota, 2, 0).await;
     let ready = |s: &DIJobStatus| {
         let active: i32 = s.replica_status.values().map(|n| n.active).sum();

@@ -71,7 +71,7 @@ async fn undesired_pods_are_not_created_after_job_change() {
     let suspended = |status: &DIJobStatus| status.phase == Some(Phase::Suspended);
     let small = |status: &DIJobStatus| status.plan.len() == 2;
     let (suspended, small) = tokio::join!(
-        pods_created_after_change(json!({"suspend": true}), "it is held", suspended),
+        pods_created_after_change(json!({"suspend": true}), "the job is suspended", suspended),
         pods_created_after_change(
             json!({"collector": {"replicas": 2}}),
             "the plan has two collectors",

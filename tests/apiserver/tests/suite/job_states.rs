@@ -64,7 +64,7 @@ pub(crate) async fn make_all(space: &Space) {
         s.phase == Some(Phase::Suspended) && pending_and_active(s) == (0, 0) && !made
     };
     space
-        .until("suspended", "it has nothing any more", freed)
+        .until("suspended", "all objects are deleted", freed)
         .await;
 
     exit(&space.pods(), "ended-coordinator", 0).await;

@@ -32,7 +32,7 @@ pub(crate) async fn version_and_holder(space: &Space) -> Option<(String, Option<
 
 /// Releases the lease until that succeeds: a slow server may cause a timeout.
 async fn release_lease(space: &Space, lease: &Lease, identity: &str) {
-    eventually("it is given up", async || {
+    eventually("the lease is released", async || {
         lease.release().await;
         match version_and_holder(space).await.unwrap().1 {
             Some(holder) if holder == identity => Err(holder),

@@ -485,7 +485,7 @@ async fn scale_down_deletes_whole_learner_group() {
         .await
         .unwrap();
     let status = space
-        .until("fewer", "one unit is left", |s| {
+        .until("fewer", "one learner group remains", |s| {
             s.learners_ready.as_deref() == Some("1/1") && s.plan.len() == 4
         })
         .await;

@@ -132,7 +132,7 @@ async fn orphan_pod_is_adopted_unchanged() {
     let params = PostParams::default();
     let made = space.pods().create(&params, &pod).await.unwrap();
     let is_in = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("3/3");
-    space.until("joined", "it is taken in", is_in).await;
+    space.until("joined", "the pod is adopted", is_in).await;
     let after = space.until_settled("joined").await;
 
     let of_hand = |entry: &&PlanEntry| entry.name == NAME;
@@ -275,7 +275,7 @@ async fn f10_deleted_service_is_recreated_once_each_time() {
     for _ in 0..TIMES {
         let old = space.services().get(name).await.unwrap();
         remove(&space.services(), name).await;
-        eventually("it is there again", async || {
+        eventually("the service exists again", async || {
             let found = space.services().get_opt(name).await.unwrap();
             let other = found.filter(|found| found.uid() != old.uid());
             other.map(drop).ok_or_else(String::new)
@@ -316,7 +316,7 @@ async fn f11_existing_pod_emits_no_create_event() {
     let manager = Manager::start(proxy.client());
     let found =
         |s: &DIJobStatus| s.start_time.is_some() && s.plan.iter().all(|entry| entry.uid.is_some());
-    space.until("there", "they are found", found).await;
+    space.until("there", "the pods are found", found).await;
     proxy.set_watches(WatchMode::Flow);
     space.until_settled("there").await;
     space.until_event("there", "CoordinatorRunning").await;
@@ -367,7 +367,7 @@ async fn recreated_job_during_termination_emits_no_warning() {
     space.create(&Job::new("again", 1)).await;
     let waits = |s: &DIJobStatus| s.reason.as_deref() == Some("PreviousJobTerminating");
     space
-        .until("again", "it waits for the earlier one", waits)
+        .until("again", "the job waits for the previous one", waits)
         .await;
     for name in pods.keys() {
         remove(&space.pods(), name).await;

@@ -155,7 +155,7 @@ async fn ended_undecodable_job_is_cleaned_up_and_expires() {
     space.until_settled("over").await;
     manager.stop().await;
 
-    // The job ended and became undecodable while no manager ran.
+    // The job ended and became undecodable while no manager ran. See docs/decisions/0018.
     let coordinator = "over-coordinator".to_owned();
     let params = PatchParams::default();
     let spoilt = Patch::Merge(json!({"spec": {"volumes": 7}}));
@@ -332,7 +332,7 @@ async fn job_with_several_faults_fails_listing_all() {
     for (name, message) in expected {
         space.until_event(name, "InvalidSpec").await;
         // The event may come before the status when the response of a write was lost.
-        let status = eventually("it has failed", async || {
+        let status = eventually("the job has failed", async || {
             let status = api.get(name).await.unwrap().data["status"].clone();
             if status["phase"] == "Failed" {
                 Ok(status)
@@ -361,6 +361,7 @@ async fn job_with_several_faults_fails_listing_all() {
 }
 
 /// A status that reports a failed read must not make the job look started.
+/// See docs/decisions/0013.
 #[tokio::test]
 async fn invalid_job_fails_after_failed_live_reads() {
     let space = Space::new().await;

@@ -32,14 +32,14 @@ async fn job_recreated_at_once_gets_its_own_objects() {
             let own = |pod: &Pod| is_owned_by(pod, uid.as_ref()) && is_running(pod);
             pods.len() == 3 && pods.iter().all(own)
         };
-        eventually("its own run, alone", || owned_pods(&ns, "again"), own).await;
+        eventually("only its own pods run", || owned_pods(&ns, "again"), own).await;
         let of_it = ListParams::default().labels("dijob-name=again");
         let (services, events) = (ns.api::<Service>(), ns.api::<Event>());
         let list = || async { services.list(&of_it).await.unwrap().items };
         let own = |all: &Vec<Service>| {
             all.len() == 3 && all.iter().all(|service| is_owned_by(service, uid.as_ref()))
         };
-        eventually("so do its services", list, own).await;
+        eventually("only its own services exist", list, own).await;
         let ready = |s: &DIJobStatus| {
             let all = s.collectors_ready.as_deref() == Some("2/2") && s.reason.is_none();
             s.phase == Some(Phase::Running) && all

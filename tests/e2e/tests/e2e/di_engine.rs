@@ -39,7 +39,7 @@ async fn start_connected(ns: &Namespace, collectors: usize, learners: usize) -> 
 async fn wait_for_disconnect(ns: &Namespace, url: &str) {
     // DI-engine drops a connection before it sends the disconnect.
     let log = || logs_so_far(ns, pod_of(url));
-    eventually("its goodbye", log, |log| log.contains("disconnected")).await;
+    eventually("the disconnect", log, |log| log.contains("disconnected")).await;
 }
 
 #[tokio::test]
@@ -393,10 +393,10 @@ async fn pod_token_grants_the_rights_of_its_account() {
         let (own, stranger) = ("own-coordinator", "stranger");
         let pods = ns.api::<Pod>();
         let address = || async { pods.get(own).await.ok()?.status?.pod_ip };
-        let address = eventually("its address", address, Option::is_some).await.unwrap();
+        let address = eventually("the pod IP", address, Option::is_some).await.unwrap();
         let [endpoint, other] = TOKENS;
         let (here, elsewhere) = (&*ns.name, "kube-system");
-        // In v1alpha1, transient rejections also have status 200.
+        // In v1alpha1, transient rejections also have status 200. See docs/decisions/0007.
         let added = "200 the replicas are planned";
         for (pod, namespace, job, token, says_from, status) in [
             // The pod IP identifies it, and grants its own job only.

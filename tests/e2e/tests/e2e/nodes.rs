@@ -261,7 +261,7 @@ async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
             plan.any(|entry| entry.replaces.as_ref() == Some(&lost) && entry.index == 0)
                 && status.phase == Some(Phase::Running)
         };
-        let now = eventually("it is replaced", || status(&ns, "job"), replaced).await;
+        let now = eventually("the collector is replaced", || status(&ns, "job"), replaced).await;
         assert_eq!(now.restarts, 0);
         let events: Api<Event> = ns.api();
         let is_reported = |events: &kube::Result<ObjectList<Event>>| {

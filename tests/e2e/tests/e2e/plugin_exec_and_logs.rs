@@ -133,7 +133,7 @@ async fn port_forward_lasts_until_job_ends() {
         };
         // The process may run before it listens.
         let is_answered = |answer: &String| answer.starts_with("HTTP/1.1 200");
-        eventually("it answers", ask, is_answered).await;
+        eventually("the program responds", ask, is_answered).await;
         let answers = join_all((0..8).map(|_| ask())).await;
         for answer in answers {
             assert!(
@@ -143,7 +143,7 @@ async fn port_forward_lasts_until_job_ends() {
         }
         let restarted = kubectl_di(&ns, &["restart", "demo", "--wait", "--timeout=5m"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        eventually("its successor answers", ask, is_answered).await;
+        eventually("the new coordinator responds", ask, is_answered).await;
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();

@@ -106,7 +106,7 @@ async fn training_survives_orchestrator_kills() {
         let log = logs(&ns, "cartpole-coordinator").await;
         assert!(is_solved(&log), "{log}");
         let ended = |all: &Vec<Phase>| all.last() == Some(&Phase::Succeeded);
-        eventually("its end is seen", || async { phases.seen() }, ended).await;
+        eventually("the last phase is seen", || async { phases.seen() }, ended).await;
     })
     .await;
 }

@@ -190,7 +190,10 @@ async fn learner_group_over_quota_is_rolled_back() {
     let message = refused.body["message"].as_str().unwrap();
     assert!(message.contains("exceeded quota"), "{message}");
     let nothing = |status: &DIJobStatus| status.plan.is_empty();
-    world.space.until("job", "nothing is left", nothing).await;
+    world
+        .space
+        .until("job", "no replica remains", nothing)
+        .await;
     wait_for_replicas(&world, &[]).await;
     world.manager.stop().await;
 }
@@ -303,7 +306,7 @@ async fn f38_replacement_has_no_changes_of_failed_pod() {
         .await
         .pods()
         .remove(0);
-    let next = eventually("its replacement is made", async || {
+    let next = eventually("the replacement exists", async || {
         pods.get(&fresh).await.map_err(|error| error.to_string())
     })
     .await;

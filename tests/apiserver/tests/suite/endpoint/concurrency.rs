@@ -27,7 +27,7 @@ async fn remove_concurrently(endpoints: &[Endpoint; 2]) -> Vec<Vec<String>> {
     // A removal that timed out is sent again with its key.
     let requests = (0..8).map(async |i| {
         let key = format!("request-{i}");
-        eventually("they are given back", async || {
+        eventually("the replicas are removed", async || {
             let answer = endpoints[i % 2].remove_with_key("job", 5, Some(&key)).await;
             match answer.status {
                 200 => Ok(answer.pods()),

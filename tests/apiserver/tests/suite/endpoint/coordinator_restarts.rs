@@ -1,4 +1,5 @@
 //! Coordinators that restart and request their replicas again.
+//! See docs/decisions/0009.
 
 use std::{net::IpAddr, time::Duration};
 

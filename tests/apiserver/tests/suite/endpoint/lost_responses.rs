@@ -211,7 +211,7 @@ async fn declared_count_is_lowered_once_if_second_write_fails() {
     let two = start_endpoint(&space, "two", open_settings()).await;
     // The manager lowers the plan by itself.
     let left = |status: &DIJobStatus| status.plan.len() == 1;
-    let left = space.until("job", "one is left", left).await.plan;
+    let left = space.until("job", "one replica remains", left).await.plan;
     let gone = send_until_answered(&two, Method::DELETE, Some("less"), 4).await;
     declared.retain(|name| *name != left[0].name);
     assert_eq!(gone, declared);

@@ -79,7 +79,7 @@ async fn f37_pod_watch_selects_only_pods_of_jobs() {
         }
     })
     .await;
-    let asked = eventually("it lists pods and watches them", async || {
+    let asked = eventually("the client lists and watches pods", async || {
         let mut asked = proxy.requests();
         asked.retain(|request| request.path().ends_with("/pods"));
         if asked.iter().any(RecordedRequest::is_list) && asked.iter().any(RecordedRequest::is_watch)
@@ -116,7 +116,7 @@ async fn f41_removed_pod_keeps_its_grace_period() {
     space.create(&Job::from(job)).await;
     let names = endpoint.add("job", 2, None).await.pods();
     for name in &names {
-        eventually("it and its service are made", async || {
+        eventually("the pod and its service exist", async || {
             let (pods, services) = (space.pods(), space.services());
             let made = try_join!(pods.get(name), services.get(name));
             made.map_err(|e| e.to_string())

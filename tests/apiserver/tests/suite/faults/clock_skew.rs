@@ -61,7 +61,7 @@ async fn deadline_and_ttl_hold_with_manager_clock_skew() {
         space.jobs().patch("late", &params, &late).await.unwrap();
         let late = space.until_phase("late", Phase::Failed).await;
         assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{name}");
-        eventually("its coordinator is ended, and kept", async || {
+        eventually("the coordinator is ended and kept", async || {
             let pod = space.pods().get("late-coordinator").await.unwrap();
             let deadline = pod.spec.as_ref().unwrap().active_deadline_seconds;
             let going = pod.metadata.deletion_timestamp.is_some();
@@ -117,6 +117,6 @@ async fn replacement_ignores_clock_of_previous_manager() {
     let second = manager(behind);
     let ready = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("1/1");
     // By the clock of the first manager this would take hours.
-    space.until("failing", "it is there", ready).await;
+    space.until("failing", "a collector is ready", ready).await;
     second.stop().await;
 }

@@ -98,7 +98,7 @@ impl Scenario for ReplacementScenario {
             let gone = |e: &PlanEntry| e.name == *failed && e.state == EntryState::Replaced;
             status.plan.iter().any(gone) && ready(status)
         };
-        space.until(JOB, "one is replaced", replaced).await;
+        space.until(JOB, "a collector is replaced", replaced).await;
         exit(&space.pods(), "job-coordinator", 0).await;
         space.until_phase(JOB, Phase::Succeeded).await;
         let end = wait_for_end(space, is_over).await;
@@ -123,7 +123,7 @@ pub(crate) async fn wait_for_end(
 }
 
 async fn observe(space: &Space) -> FinalState {
-    let status = space.until(JOB, "it is there", |_| true).await;
+    let status = space.until(JOB, "the job exists", |_| true).await;
     let mut pods = BTreeMap::new();
     for pod in space.pods_of(JOB).await.into_values() {
         let role = pod.labels()["replica-type"].clone();

@@ -1,5 +1,6 @@
 //! A short scenario: the job exceeds its deadline, its coordinator is ended, and the TTL deletes
 //! the job.
+//! See docs/decisions/0017.
 
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Job, Kubelet, ProxyAction, Space, eventually, exit};

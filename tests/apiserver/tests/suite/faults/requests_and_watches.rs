@@ -202,7 +202,7 @@ async fn watches_closed_at_once_are_reopened_at_limited_rate() {
         proxy.set_watches(WatchMode::Cut);
     }
     for proxy in proxies {
-        eventually("it watches", async || {
+        eventually("the client opens a watch", async || {
             let watches = proxy.requests().iter().any(RecordedRequest::is_watch);
             watches.then_some(()).ok_or_else(String::new)
         })
@@ -259,7 +259,10 @@ async fn silence_watches_forever() {
     run_with_silent_watches("for ever", WatchMode::Forgotten, async |managed| {
         // An API server ends them after 60 s; the manager closes a silent watch soon after that.
         sleep(Duration::from_secs(30)).await;
-        let unheard = managed.space.until("before", "it is there", |_| true).await;
+        let unheard = managed
+            .space
+            .until("before", "the job exists", |_| true)
+            .await;
         assert_eq!(unheard.phase, Some(Phase::Running));
     })
     .await;
@@ -283,7 +286,7 @@ async fn silence_pod_watch_for_a_minute() {
         let params = PatchParams::default();
         space.jobs().patch(JOB, &params, &touch).await.unwrap();
         let runs = |s: &DIJobStatus| s.phase == Some(Phase::Running);
-        space.until(JOB, "it is seen to run", runs).await;
+        space.until(JOB, "the job is running", runs).await;
         managed.proxy.set_watches(WatchMode::Flow);
     };
     let (end, ()) = tokio::join!(complete_like_reference(space), unseen);

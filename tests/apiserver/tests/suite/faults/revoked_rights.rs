@@ -230,7 +230,9 @@ async fn revoked_pod_create_right_is_reported_until_restored() {
     set_rules(space, user, rules).await;
     let healed =
         |s: &DIJobStatus| s.reason.is_none() && s.collectors_ready.as_deref() == Some("2/2");
-    space.until("before", "it is whole again", healed).await;
+    space
+        .until("before", "all collectors are ready again", healed)
+        .await;
     assert_eq!(space.until_settled("new").await.reason, None);
     granted.stop().await;
 }
@@ -257,7 +259,9 @@ async fn manager_continues_after_pod_read_right_is_restored() {
         let lost = s.plan.iter().find(|entry| !entry.is_wanted());
         lost.is_some() && s.collectors_ready.as_deref() == Some("2/2")
     };
-    space.until("before", "it is whole again", is_whole).await;
+    space
+        .until("before", "all collectors are ready again", is_whole)
+        .await;
     space.until_settled("new").await;
     granted.stop().await;
 }
@@ -294,7 +298,9 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
             && s.collectors_ready.as_deref() == Some("2/2")
             && s.reason.is_none()
     };
-    space.until("job", "one is replaced", is_replaced).await;
+    space
+        .until("job", "a collector is replaced", is_replaced)
+        .await;
     set(json!({"activeDeadlineSeconds": 1})).await;
     space.until_phase("job", Phase::Failed).await;
     eventually("the coordinator has a deadline", async || {
@@ -308,7 +314,7 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
     let left = [failed, coordinator];
     wait_for_objects("pods", &left, async || space.pods_of("job").await).await;
     set(json!({"ttlSecondsAfterFinished": 0})).await;
-    eventually("it has expired", async || {
+    eventually("the TTL has deleted the job", async || {
         let job = space.jobs().get_opt("job").await.unwrap();
         job.map_or(Ok(()), |job| Err(format!("{:?}", job.status)))
     })

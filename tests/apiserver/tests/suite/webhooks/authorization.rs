@@ -1,4 +1,5 @@
 //! Authorization of job authors: the API server calls the webhooks for users with different rights.
+//! See docs/decisions/0010.
 
 use di_apiserver_tests::{Space, Webhooks, template};
 use k8s_openapi::api::{
@@ -373,7 +374,7 @@ async fn manager_and_endpoint_writes_pass_the_webhooks() {
         .create(&PostParams::default(), &made)
         .await
         .unwrap();
-    di_apiserver_tests::eventually("its pods are there", async || {
+    di_apiserver_tests::eventually("the pods exist", async || {
         let pods = space.pods_of("runs").await;
         if pods.len() == 2 {
             Ok(())

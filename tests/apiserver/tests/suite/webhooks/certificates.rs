@@ -342,7 +342,7 @@ async fn replica_is_ready_only_after_ca_bundle_is_injected() {
     let account = format!("system:serviceaccount:{}:di-orchestrator", space.namespace);
     let client = space.server.client_of(&account);
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
-    eventually("it has no right any more", async || {
+    eventually("the right is revoked", async || {
         match configurations.get(&name).await {
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
             other => Err(format!("{other:?}")),
