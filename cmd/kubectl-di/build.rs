@@ -1,4 +1,4 @@
-//! Takes in the compiler's unwinder, so that the plugin needs nothing but the C library.
+//! Links the unwinder of the compiler statically, so that the plugin needs only the C library.
 
 use std::env;
 
@@ -6,7 +6,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let target = |part: &str| env::var(format!("CARGO_CFG_TARGET_{part}")).unwrap_or_default();
     if target("OS") == "linux" && target("ENV") == "gnu" {
-        // It stands before the shared one, which nothing is left to be asked of then.
+        // The static library resolves all symbols, so the shared one is not needed.
         println!("cargo::rustc-link-lib=static=gcc_eh");
     }
 }

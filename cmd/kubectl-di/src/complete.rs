@@ -23,7 +23,7 @@ use clap_complete::{
 };
 use di_api::{Phase, names};
 use di_client::{
-    KubeconfigNames, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
+    Choices, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
     replica_names,
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
@@ -233,11 +233,11 @@ impl Lookups {
         let lookups = self.clone();
         match (arg.get_long().unwrap_or_default(), value.as_str()) {
             ("namespace", _) => {
-                arg.add(self.from_cluster(async |cluster| namespace_names(&cluster).await))
+                arg.add(self.complete_from_cluster(async |cluster| namespace_names(&cluster).await))
             }
-            ("context", _) => arg.add(self.from_kubeconfig(|choices| choices.contexts)),
-            ("cluster", _) => arg.add(self.from_kubeconfig(|choices| choices.clusters)),
-            ("user", _) => arg.add(self.from_kubeconfig(|choices| choices.users)),
+            ("context", _) => arg.add(self.complete_from_kubeconfig(|choices| choices.contexts)),
+            ("cluster", _) => arg.add(self.complete_from_kubeconfig(|choices| choices.clusters)),
+            ("user", _) => arg.add(self.complete_from_kubeconfig(|choices| choices.users)),
             (_, "FILE" | "DIR") => arg.add(ArgValueCompleter::new(move |_: &OsStr| {
                 lookups.files.store(true, Relaxed);
                 Vec::new()
@@ -246,9 +246,9 @@ impl Lookups {
                 let words = self.words.clone();
                 // These commands do not support the coordinator.
                 let ends = matches!(verb, "delete" | "restart");
-                arg.add(self.from_cluster(async move |cluster| {
+                arg.add(self.complete_from_cluster(async move |cluster| {
                     let mut all = replica_names(&cluster).await?;
-                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator_name(job)));
+                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator(job)));
                     let named =
                         |job: &String| words.iter().any(|word| strip_kind_prefix(word) == job);
                     let any = all.iter().any(|(_, job)| named(job));
@@ -268,7 +268,7 @@ impl Lookups {
             })),
             ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
                 let kind = self.typed_kind();
-                arg.add(self.from_cluster(async move |cluster| {
+                arg.add(self.complete_from_cluster(async move |cluster| {
                     let jobs = job_names(&cluster).await?.into_iter();
                     Ok(jobs.map(|job| format!("{kind}{job}")).collect())
                 }))
@@ -276,7 +276,7 @@ impl Lookups {
             ("", "NAME[/REPLICA]") => {
                 let kind = self.typed_kind();
                 let typed = self.words.last().cloned().unwrap_or_default();
-                arg.add(self.from_cluster(async move |cluster| {
+                arg.add(self.complete_from_cluster(async move |cluster| {
                     let typed = typed.strip_prefix(&kind).unwrap_or(&typed);
                     let Some((job, _)) = typed.split_once('/') else {
                         let jobs = job_names(&cluster).await?.into_iter();
@@ -290,12 +290,12 @@ impl Lookups {
                         .collect())
                 }))
             }
-            ("group", _) if !makes => {
-                arg.add(self.from_job(async |cluster, job| group_names(&cluster, &job).await))
-            }
-            ("container", _) => {
-                arg.add(self.from_job(async |cluster, job| container_names(&cluster, &job).await))
-            }
+            ("group", _) if !makes => arg.add(
+                self.complete_from_job(async |cluster, job| group_names(&cluster, &job).await),
+            ),
+            ("container", _) => arg.add(
+                self.complete_from_job(async |cluster, job| container_names(&cluster, &job).await),
+            ),
             _ => arg,
         }
     }
@@ -307,7 +307,7 @@ impl Lookups {
     }
 
     /// Completes values that belong to the job in the words.
-    fn from_job<F>(&self, lookup: F) -> ArgValueCandidates
+    fn complete_from_job<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster, String) -> di_client::Result<Vec<String>>
             + Clone
@@ -316,7 +316,7 @@ impl Lookups {
             + 'static,
     {
         let words = self.words.clone();
-        self.from_cluster(async move |cluster| {
+        self.complete_from_cluster(async move |cluster| {
             let jobs = job_names(&cluster).await?;
             let named = words.iter().find_map(|word| {
                 let word = strip_kind_prefix(word);
@@ -331,7 +331,7 @@ impl Lookups {
     }
 
     /// Completes values from the cluster, except those in the words before.
-    fn from_cluster<F>(&self, lookup: F) -> ArgValueCandidates
+    fn complete_from_cluster<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster) -> di_client::Result<Vec<String>> + Clone + Send + Sync + 'static,
     {
@@ -351,10 +351,10 @@ impl Lookups {
         })
     }
 
-    fn from_kubeconfig(&self, select: fn(KubeconfigNames) -> Vec<String>) -> ArgValueCandidates {
+    fn complete_from_kubeconfig(&self, select: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
         let options = self.options.clone();
         ArgValueCandidates::new(move || {
-            let choices = options.kubeconfig_names().unwrap_or_default();
+            let choices = options.choices().unwrap_or_default();
             select(choices)
                 .into_iter()
                 .map(CompletionCandidate::new)

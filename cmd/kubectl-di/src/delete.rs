@@ -48,7 +48,8 @@ pub struct Delete {
     /// The length of time to wait before giving up on a delete, such as 30s. Zero means no limit
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_timeout)]
     timeout: Duration,
-    /// Selects the deletion cascading strategy for the dependents, such as pods and services of a job
+    /// Selects the deletion cascading strategy for the dependents, such as pods and services of a
+    /// job
     #[arg(long, value_enum, default_value_t = CascadeArg::Background)]
     cascade: CascadeArg,
     /// Period of time in seconds given to the resource to terminate gracefully. Ignored if

@@ -255,11 +255,11 @@ fn status_cells(one: &ReplicaReply, is_wide: bool) -> Vec<String> {
         or_none(life.map(|life| life.batches)),
     ];
     if is_wide {
-        let stats = life.iter().flat_map(|life| &life.stats);
-        let stats: Vec<_> = stats
+        let numbers = life.iter().flat_map(|life| &life.stats);
+        let numbers: Vec<_> = numbers
             .map(|(name, value)| format!("{name}={value:.4}"))
             .collect();
-        cells.push(or_none((!stats.is_empty()).then(|| stats.join(","))));
+        cells.push(or_none((!numbers.is_empty()).then(|| numbers.join(","))));
     }
     cells
 }

@@ -1,4 +1,4 @@
-//! kubectl di: create, watch, scale and end DIJobs.
+//! kubectl di: create, watch, scale and delete DIJobs.
 
 mod age;
 mod args;

@@ -90,7 +90,7 @@ impl Wait {
         Ok(code)
     }
 
-    /// Waits for one job and returns its last state; none if it did not exist before `--for=delete`.
+    /// Waits for one job and returns its last state; none if there is nothing to delete.
     async fn wait_for_job(
         &self,
         cluster: &Cluster,

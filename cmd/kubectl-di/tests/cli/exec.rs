@@ -1,4 +1,4 @@
-//! Errors of `exec`, `port-forward` and `logs` before a kubelet is called; the rest is in `tests/e2e`.
+//! Errors of `exec`, `port-forward` and `logs` that need no kubelet; the rest is in `tests/e2e`.
 
 use di_apiserver_tests::{Job, exit, run};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
