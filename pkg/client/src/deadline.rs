@@ -50,7 +50,8 @@ impl Deadline {
 /// Watches a job until `check` is met.
 ///
 /// # Errors
-/// [`Error::Timeout`] with the text of `describe` for the last observed job, [`Error::NeverReached`] with
+/// [`Error::Timeout`] with the text of `describe` for the last observed job,
+/// [`Error::NeverReached`] with
 /// the reason of `check`.
 pub async fn wait_for_job(
     cluster: &Cluster,

@@ -95,7 +95,8 @@ pub async fn delete_object(
 
 /// The UID of the deleted object.
 ///
-/// The API server returns the object while finalizers or a grace period delay the deletion, or else a
+/// The API server returns the object while finalizers or a grace period delay the deletion, or else
+/// a
 /// Status.
 fn uid_of_response(response: &Value) -> Option<String> {
     let uid = response

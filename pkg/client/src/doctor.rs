@@ -1,4 +1,5 @@
-//! The checks of `kubectl di doctor`: problems of the installation and of permissions, with remedies.
+//! The checks of `kubectl di doctor`: problems of the installation and of permissions, with
+//! remedies.
 
 mod aggregators;
 mod certificates;

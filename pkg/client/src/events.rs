@@ -342,7 +342,7 @@ mod tests {
         assert!(!concerns("ConfigMap", "j-coordinator", "c", after));
     }
     #[test]
-    fn all_jobs_filter_includes_deleted_jobs() {
+    fn filter_of_all_jobs_includes_deleted_jobs() {
         let event = |kind: &str, namespace: &str, name: &str| {
             Event::from(json!({
                 "metadata": {"namespace": namespace}, "involvedObject": {"kind": kind, "name": name},

@@ -31,7 +31,8 @@ use crate::{
 
 use log_cursor::{LogCursor, OVERLAP, Run};
 
-/// Follows the logs of these pods and of pods that are created later, until job and pods have ended.
+/// Follows the logs of these pods and of pods that are created later, until job and pods have
+/// ended.
 ///
 /// If a stream breaks while its container runs, a new stream continues at the same line. At most
 /// `max_open` logs are open at a time. The stream yields an error for each log beyond that.
@@ -252,7 +253,8 @@ impl Follower {
 
     /// Reopens the log of an ended stream if the container still runs.
     ///
-    /// A stream ends early when the kubelet restarts, the connection is idle, or the log is rotated.
+    /// A stream ends early when the kubelet restarts, the connection is idle, or the log is
+    /// rotated.
     async fn reopen(&mut self, mut cursor: LogCursor, error: Option<Error>) -> Result<()> {
         if self.options.limit_bytes.is_some() {
             // The stream may have ended because of the byte limit, so do not reopen it.
@@ -322,7 +324,8 @@ enum RunState {
     Gone,
 }
 
-/// Reads the state of a run. Counts as running if the API server does not answer, so the log is retried.
+/// Reads the state of a run. Counts as running if the API server does not answer, so the log is
+/// retried.
 async fn container_state(api: &Api<Pod>, cursor: &LogCursor) -> RunState {
     match api.get_opt(&cursor.pod).await {
         Ok(Some(pod)) if pod.uid().as_ref() == Some(&cursor.run.0) => {

@@ -57,7 +57,8 @@ pub(crate) async fn patch_job<T>(
             return Ok((current, outcome));
         }
         let patch = build_patch(&current, operations);
-        // A failed test and an invalid value have the same code (422). The same patch twice means that
+        // A failed test and an invalid value have the same code (422). The same patch twice means
+        // that
         // the value is invalid.
         if let Some((_, error)) = refused.take_if(|(before, _)| *before == patch) {
             return Err(error);

@@ -14,7 +14,8 @@ pub struct JobOptions {
     pub image_pull_policy: Option<String>,
     /// Command of every di-container instead of the command in the image.
     pub command: Vec<String>,
-    /// Number of declared collectors. Without it the job can have no collectors, not even requested ones.
+    /// Number of declared collectors. Without it the job can have no collectors, not even requested
+    /// ones.
     pub collectors: Option<i32>,
     /// Number of declared learners, likewise.
     pub learners: Option<i32>,

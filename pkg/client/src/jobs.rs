@@ -43,7 +43,8 @@ impl Job {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// GPU limits of the coordinator and all planned replicas. Zero if the job is suspended or has ended.
+    /// GPU limits of the coordinator and all planned replicas. Zero if the job is suspended or has
+    /// ended.
     pub fn gpu_count(&self) -> i32 {
         if self.has_ended() || self.is_suspended() {
             return 0;

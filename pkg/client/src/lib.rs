@@ -1,6 +1,7 @@
 //! The operations of `kubectl di` on a cluster, as a library.
 //!
-//! Objects are sent as the server or the manifest has them: fields unknown to this version are kept.
+//! Objects are sent as the server or the manifest has them: fields unknown to this version are
+//! kept.
 
 mod cluster;
 mod completion;

@@ -113,9 +113,11 @@ pub struct ReplicaReply {
     pub message: Option<String>,
 }
 
-/// Calls the life-cycle API of every active replica of a job through the pod proxy of the API server.
+/// Calls the life-cycle API of every active replica of a job through the pod proxy of the API
+/// server.
 ///
-/// `limit` is the timeout of each call. A client dry run calls no replica, a server dry run reads the
+/// `limit` is the timeout of each call. A client dry run calls no replica, a server dry run reads
+/// the
 /// status. Completed replicas are listed for [`LifecycleRequest::Status`] only.
 ///
 /// # Errors
@@ -160,7 +162,8 @@ pub async fn call_replicas(
         let ended = EndState::of_replica(&replica, pod);
         (is_status || ended != Some(EndState::Completed)).then_some((replica, pod, ended))
     });
-    // Call the coordinator first: it may pause or start the other replicas itself, and would take an
+    // Call the coordinator first: it may pause or start the other replicas itself, and would take
+    // an
     // earlier call as a manual change of one replica. See docs/decisions/0024.
     let (coordinator, others): (Vec<_>, Vec<_>) =
         called.partition(|(replica, ..)| replica.role == Role::Coordinator);

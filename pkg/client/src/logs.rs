@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn all_containers_include_init_containers() {
+    fn selected_containers_include_init_containers() {
         let pod: Pod = serde_json::from_value(json!({"spec": {
             "initContainers": [{"name": "fetch"}],
             "containers": [{"name": "di-container"}, {"name": "board"}],

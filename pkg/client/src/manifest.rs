@@ -1,4 +1,5 @@
-//! Reads manifests from files, directories, URLs and stdin. YAML and JSON with any number of documents.
+//! Reads manifests from files, directories, URLs and stdin. YAML and JSON with any number of
+//! documents.
 
 use std::{
     fs,
@@ -21,7 +22,8 @@ pub struct Document {
 
 /// Reads the manifests of a `-f` flag: `-` for stdin, a URL, a file or a directory.
 ///
-/// Of a directory, reads the .yaml, .yml and .json files in order, with `recursive` also those of its
+/// Of a directory, reads the .yaml, .yml and .json files in order, with `recursive` also those of
+/// its
 /// subdirectories.
 pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
     let manifest_error = |error: std::io::Error| match error.kind() {

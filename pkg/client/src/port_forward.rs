@@ -67,7 +67,8 @@ pub async fn wait_for_pod_end(cluster: &Cluster, pod: &Pod) -> Result<()> {
 
 /// Waits until the replacement of a lost pod runs.
 ///
-/// Returns `None` if the job ends, or after `limit`. The limit restarts while the lost pod terminates:
+/// Returns `None` if the job ends, or after `limit`. The limit restarts while the lost pod
+/// terminates:
 /// it may save data during its grace period.
 pub async fn wait_for_successor(
     cluster: &Cluster,

@@ -144,7 +144,8 @@ fn kind_fault(object: &Value) -> Option<String> {
     (!known).then(|| format!("no matches for kind {kind:?} in version {version:?}"))
 }
 
-/// Whether the API group of an object belongs to the orchestrator, so that it can be checked offline.
+/// Whether the API group of an object belongs to the orchestrator, so that it can be checked
+/// offline.
 pub fn is_own_kind(object: &Value) -> bool {
     api_group(object) == Some(names::GROUP)
 }

@@ -29,7 +29,8 @@ pub struct Replica {
     pub origin: Option<Origin>,
     /// State of the plan entry.
     pub state: EntryState,
-    /// Whether the job status counts the replica as ready. An aggregator needs all its ddp learners.
+    /// Whether the job status counts the replica as ready. An aggregator needs all its ddp
+    /// learners.
     pub ready: bool,
     /// Name of the predecessor.
     pub replaces: Option<String>,

@@ -31,7 +31,8 @@ pub struct RestartedPod {
 
 /// Requests a replacement of the current coordinator by an annotation.
 ///
-/// The orchestrator first records that the exit of this pod does not end the job. A pod that is only
+/// The orchestrator first records that the exit of this pod does not end the job. A pod that is
+/// only
 /// deleted may exit with 0 and so end the job. See docs/decisions/0015.
 ///
 /// # Errors

@@ -19,7 +19,8 @@ pub enum WaitCondition {
 }
 
 impl WaitCondition {
-    /// Parses `delete`, `create`, `phase=Succeeded`, `condition=Running[=true]` or `jsonpath={.status.phase}[=Running]`.
+    /// Parses `delete`, `create`, `phase=Succeeded`, `condition=Running[=true]` or
+    /// `jsonpath={.status.phase}[=Running]`.
     ///
     /// # Errors
     /// The fault of the text.
@@ -209,7 +210,8 @@ impl Job {
         self.object["spec"]["suspend"] == true
     }
 
-    /// Phase and reason of the end, for example `(Failed: CoordinatorFailed, the coordinator failed: exit code 1)`.
+    /// Phase and reason of the end, for example
+    /// `(Failed: CoordinatorFailed, the coordinator failed: exit code 1)`.
     fn describe_end(&self) -> String {
         let Some(phase) = self.status.phase else {
             return String::new();

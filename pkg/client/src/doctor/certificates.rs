@@ -39,7 +39,8 @@ pub(super) async fn check_certificates(cluster: &Cluster) -> Result<Vec<Finding>
     }];
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
     match secrets.get_opt(SECRET).await {
-        // Another tool may store it elsewhere, and users may lack permission. The caBundle was checked.
+        // Another tool may store it elsewhere, and users may lack permission. The caBundle was
+        // checked.
         Ok(None) => {}
         Err(KubeError::Api(status)) if status.is_forbidden() => {}
         Ok(Some(secret)) => {

@@ -100,7 +100,8 @@ enum Replay {
 }
 
 impl SeenLines {
-    /// Prepares for a stream that starts shortly before `read_until`. Older lines are forgotten: the
+    /// Prepares for a stream that starts shortly before `read_until`. Older lines are forgotten:
+    /// the
     /// stream cannot repeat them, so an equal line is new.
     fn prepare_replay(&mut self, read_until: Instant) {
         let may_repeat = |came: Instant| came + OVERLAP + ROUNDING >= read_until;

@@ -28,7 +28,8 @@ pub(super) fn parse_response(status: StatusCode, body: &[u8], port: u16) -> Resu
     {
         match serde_json::from_value(data) {
             Ok(report) if success => return Ok(CallResult::Status(report)),
-            // A worker rejects with a status report. Other servers with this envelope have no such path.
+            // A worker rejects with a status report. Other servers with this envelope have no such
+            // path.
             Ok(LifecycleStatus { .. }) => {
                 return Ok(CallResult::NoReport(format!("refused: {message}")));
             }

@@ -23,7 +23,8 @@ const CLUSTER_ROLE: &str = "di-orchestrator";
 pub struct Leftovers {
     /// The installed variant.
     pub variant: InstallVariant,
-    /// Objects of the orchestrator in deletion order, without CustomResourceDefinitions and namespace.
+    /// Objects of the orchestrator in deletion order, without CustomResourceDefinitions and
+    /// namespace.
     pub own: Vec<ObjectRef>,
     /// Namespace of the orchestrator.
     pub namespace: Option<ObjectRef>,
