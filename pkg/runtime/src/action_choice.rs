@@ -1,6 +1,6 @@
-//! Which action is taken, given the logits of all: probabilities are their exponentials, divided by the sum of those.
+//! Chooses an action from the logits of a policy by the softmax.
 
-/// The action that a number stands for which was drawn from 0..1; with the logarithm of its probability.
+/// The action selected by a uniform number in 0..1, and its log probability.
 pub(crate) fn draw_action(logits: &[f64], mut number: f64) -> (u8, f64) {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
@@ -17,7 +17,7 @@ pub(crate) fn draw_action(logits: &[f64], mut number: f64) -> (u8, f64) {
     (to_action(action), logits[action] - normaliser)
 }
 
-/// The likeliest action, of equal ones the first.
+/// The most likely action; the first of equal ones.
 pub(crate) fn likeliest_action(logits: &[f64]) -> u8 {
     let better = |best: usize, action: usize| {
         if logits[action] > logits[best] {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn actions_are_drawn_by_probability() {
         let likely = [0.6_f64, 0.3, 0.1];
-        // What is added to all of them changes nothing.
+        // Adding a constant to all logits changes nothing.
         let logits = likely.map(|probability| probability.ln() + 700.0);
         assert_eq!(likeliest_action(&logits), 0);
         let mut rng = StdRng::seed_from_u64(2);

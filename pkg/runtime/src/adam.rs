@@ -4,8 +4,7 @@ const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPSILON: f64 = 1e-5;
 
-/// Moments of the gradients so far; stored with the model, so that another learner can go on where
-/// one was lost.
+/// Moments of the gradients; stored with the model, so that another learner can continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adam {
     /// Number of steps made.
@@ -17,7 +16,7 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// Optimiser for `count` parameters that has not seen a gradient.
+    /// An optimiser for `count` parameters.
     pub fn new(count: usize) -> Self {
         Self {
             step: 0,

@@ -1,18 +1,18 @@
-//! Where a replica is.
+//! The address of a replica.
 
 use crate::{Error, Result};
 
-/// A replica URL of the endpoint, taken apart: `<pod>.<namespace>:<port>`.
+/// A replica URL of the endpoint: `<pod>.<namespace>:<port>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
-    /// Pod name; what identifies the replica.
+    /// Pod name; identifies the replica.
     pub pod: String,
-    /// The URL as it was given.
+    /// The whole URL.
     pub url: String,
 }
 
 impl Address {
-    /// Takes a URL apart as DI-engine does: the pod is everything before the last dot of the host.
+    /// Parses a URL as DI-engine does: the pod name ends at the last dot of the host.
     pub fn parse(url: &str) -> Result<Self> {
         let parts = url.split_once(':').and_then(|(host, port)| {
             let (pod, namespace) = host.rsplit_once('.')?;
@@ -54,7 +54,7 @@ mod tests {
             "pod.:1",
             "pod.ns:1:2",
         ] {
-            assert!(Address::parse(url).is_err(), "{url} was taken");
+            assert!(Address::parse(url).is_err(), "{url} was accepted");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Generalised advantage estimation: how much better an action was than expected.
+//! Generalised advantage estimation: how much better an action was than the critic expected.
 
 use crate::{Result, network::Network, policy::Policy, rollout::Trajectory};
 
-/// Rewards are multiplied by this, so that what the critic must predict stays near 1.
-const REWARD: f64 = 0.02;
+/// Scales rewards so that the values of the critic stay near 1.
+const REWARD_SCALE: f64 = 0.02;
 
-/// One frame, ready for training.
+/// One training sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) observation: Box<[f32]>,
     pub(crate) action: u8,
-    /// Of the action, under the policy that collected it.
+    /// Of the action under the policy that collected it.
     pub(crate) log_probability: f64,
     /// Normalised over all samples of the update.
     pub(crate) advantage: f64,
-    /// What the critic should have said.
+    /// Target value of the critic.
     pub(crate) target: f64,
 }
 
-/// The frames of all trajectories as samples, with normalised advantages.
+/// The frames of all trajectories as samples with normalised advantages.
 pub(crate) fn build_samples(
     policy: &Policy,
     trajectories: &[Trajectory],
@@ -52,7 +52,7 @@ pub(crate) fn build_samples(
     Ok(samples)
 }
 
-/// Advantage of each step, given the critic's value of every observation, the last one included.
+/// The advantage of each step, given the critic's value of each observation including the last one.
 fn compute_advantages(
     values: &[f64],
     rewards: &[f32],
@@ -64,13 +64,13 @@ fn compute_advantages(
     let mut advantages = vec![0.0; steps];
     let mut running = 0.0;
     for step in (0..steps).rev() {
-        // Only a terminated episode has no future. A cut or truncated one would have gone on.
+        // Only a terminated episode has no future value; a truncated one has.
         let next = if terminated && step == steps - 1 {
             0.0
         } else {
             values[step + 1]
         };
-        let surprise = REWARD * f64::from(rewards[step]) + discount * next - values[step];
+        let surprise = REWARD_SCALE * f64::from(rewards[step]) + discount * next - values[step];
         running = surprise + discount * trace * running;
         advantages[step] = running;
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn terminated_episode_has_no_bootstrap_value() {
         let values = [1.0, 2.0, 4.0];
-        let (first, last) = (REWARD, 3.0 * REWARD);
+        let (first, last) = (REWARD_SCALE, 3.0 * REWARD_SCALE);
         let fallen = compute_advantages(&values, &[1.0, 3.0], true, 0.5, 0.5);
         assert!(are_close(
             &fallen,
@@ -131,7 +131,7 @@ mod tests {
             .zip(values)
             .map(|(advantage, value)| advantage + value)
             .collect();
-        assert!(are_close(&targets, &[2.0 * REWARD, REWARD, 2.0 * REWARD]));
+        assert!(are_close(&targets, &[2.0 * REWARD_SCALE, REWARD_SCALE, 2.0 * REWARD_SCALE]));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The aggregator: stands for the ranks of a learner of several GPUs. It takes the coordinator's tasks on, gives them to rank 0, and reports
-//! what all ranks have trained together. It is the [panel](crate::panel) of its ranks.
+//! The aggregator of a learner of several GPUs. It forwards the coordinator's tasks to rank 0 and
+//! reports the result of all ranks. It is the [control panel](crate::panel) of its ranks.
 
 mod rank_group;
 
@@ -24,15 +24,15 @@ use crate::{
 };
 use rank_group::RankGroup;
 
-/// How long rank 0 may take to say that it is there.
-const HEALTH_LIMIT: Duration = Duration::from_secs(3);
+/// Timeout of the status request to rank 0.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an aggregator waits for its ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregatorTimeouts {
-    /// Pause between two looks for them.
+    /// Time between two polls.
     pub poll: Duration,
-    /// How long a task waits for ranks that were there and are not now.
+    /// How long a task waits for ranks that are temporarily unreachable.
     pub task: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for AggregatorTimeouts {
     }
 }
 
-/// An aggregator that has not started.
+/// The aggregator.
 #[derive(Clone, Debug)]
 pub struct Aggregator {
     client: Client,
@@ -53,12 +53,12 @@ pub struct Aggregator {
     gate: PauseGate,
     patience: AggregatorTimeouts,
     panel: ControlPanel,
-    /// None before they are known.
+    /// Empty until the ranks are known.
     ranks: RankGroup,
 }
 
 impl Aggregator {
-    /// One whose ranks the endpoint lists.
+    /// An aggregator whose ranks the endpoint lists.
     pub fn new(client: Client, environment: &Environment, patience: AggregatorTimeouts) -> Self {
         let gate = PauseGate::new_unready();
         Self {
@@ -71,7 +71,8 @@ impl Aggregator {
         }
     }
 
-    /// Can be started as soon as the ranks have met; until it is told to exit, and has told the ranks, or `shutdown` is ready.
+    /// Serves tasks when the ranks have joined. Ends after an exit call, when the ranks are
+    /// stopped, or when `shutdown` is ready.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -83,7 +84,7 @@ impl Aggregator {
             .merge(health_route())
             .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),
-                crew: self.ranks.clone(),
+                group: self.ranks.clone(),
             }));
         let ended = async {
             let lead = async {
@@ -100,20 +101,20 @@ impl Aggregator {
         serve_while(listener, with_limits(router), ended).await
     }
 
-    /// Waits until rank 0 takes tasks on, which it does once all ranks have met.
+    /// Waits until rank 0 accepts tasks, which it does when all ranks have joined.
     async fn wait_for_ranks(&self) {
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             match self.find_rank_0().await {
                 Ok(head) => {
-                    tracing::info!("the ranks have met, rank 0 is {}", head.pod);
+                    tracing::info!("all ranks have joined, rank 0 is {}", head.pod);
                     return self.gate.mark_ready();
                 }
                 Err(error) => {
                     let why = chain(&error);
-                    if why != told {
+                    if why != logged {
                         tracing::info!("waiting for the ranks: {why}");
-                        told = why;
+                        logged = why;
                     }
                 }
             }
@@ -121,16 +122,17 @@ impl Aggregator {
         }
     }
 
-    /// Has the ranks end, rank 0 as the last one: to the others, its loss is a failure, and to it, theirs in a task that it has in hand.
+    /// Stops the ranks, rank 0 last: its loss would be a failure of the others, and theirs a
+    /// failure of its task.
     async fn stop_ranks(&self) {
         let ranks = self.ranks.all_ranks();
-        let (head, others) = ranks.split_at(ranks.len().min(1));
-        self.panel.call_all(Call::Pause, head).await;
+        let (rank_0, others) = ranks.split_at(ranks.len().min(1));
+        self.panel.call_all(Call::Pause, rank_0).await;
         self.panel.call_all(Call::Exit, others).await;
-        self.panel.call_all(Call::Exit, head).await;
+        self.panel.call_all(Call::Exit, rank_0).await;
     }
 
-    /// Gives a task to rank 0, again where that was lost.
+    /// Sends a task to rank 0, and retries if rank 0 is lost.
     async fn run_task(&self, task: &LearnerTask) -> Result<LearnerReport> {
         let start = Instant::now();
         loop {
@@ -142,7 +144,7 @@ impl Aggregator {
             if start.elapsed() >= self.patience.task {
                 return Err(error);
             }
-            tracing::warn!("giving the task again: {}", chain(&error));
+            tracing::warn!("sending the task to rank 0 failed, retrying: {}", chain(&error));
             sleep(self.patience.poll).await;
         }
     }
@@ -154,7 +156,7 @@ impl Aggregator {
         send_task(request, url, head.pod, TASK_LIMIT).await
     }
 
-    /// Rank 0: the first that the endpoint lists, if it takes tasks on, as no other does.
+    /// Rank 0: the first listed rank, if it accepts tasks.
     async fn find_rank_0(&self) -> Result<Address> {
         if let Some(head) = self.ranks.known_rank_0() {
             return Ok(head);
@@ -166,7 +168,7 @@ impl Aggregator {
             .collect::<Result<_>>()?;
         let head = ranks.first().cloned().ok_or(Error::NoHead)?;
         let url = format!("http://{}/status", head.url);
-        let answer = self.client.get(&url).timeout(HEALTH_LIMIT).send().await;
+        let answer = self.client.get(&url).timeout(STATUS_TIMEOUT).send().await;
         let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
         if !answer.status().is_success() {
             return Err(Error::NoHead);
@@ -177,7 +179,7 @@ impl Aggregator {
 }
 
 async fn post_task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask>) -> Response {
-    let Some(flight) = aggregator.gate.try_admit() else {
+    let Some(in_flight) = aggregator.gate.try_admit() else {
         return task_response::<LearnerReport>(Err(Error::Paused));
     };
     let outcome = match aggregator.ranks.idle_rank_error() {
@@ -187,9 +189,9 @@ async fn post_task(State(aggregator): State<Aggregator>, Json(task): Json<Learne
     match &outcome {
         Ok(report) => {
             aggregator.gate.set_stats(report.stats());
-            flight.complete(report.poll_result());
+            in_flight.complete(report.poll_result());
         }
-        // That was said when it was found.
+        // The idle rank is logged when it is detected.
         Err(Error::RankIdle { .. }) => {}
         Err(error) => tracing::error!("task failed: {}", chain(error)),
     }

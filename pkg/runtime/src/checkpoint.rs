@@ -1,10 +1,10 @@
-//! Checkpoints: from where a training goes on that was interrupted.
+//! Checkpoints, from which an interrupted training resumes.
 //!
-//! All that is random in an iteration is drawn from the seed and its number, so a training that
-//! goes on ends as it would have without the interruption, unless it collects ahead: frames of the
-//! model before are collected anew, with this one. Who decides what comes next has them: the
-//! coordinator, or who trains alone. A learner has nothing of its own between two tasks, as each
-//! model, with what the optimiser needs, is stored.
+//! All randomness of an iteration is derived from the seed and the iteration number. So a resumed
+//! training ends like an uninterrupted one, unless it collects ahead: frames of the previous model
+//! are then collected again with the current one. The coordinator, or the single process of a
+//! serial training, stores checkpoints. A learner keeps no state between two tasks: the optimiser
+//! state is stored with each model.
 
 mod store;
 
@@ -21,21 +21,21 @@ use crate::{
 
 const MAGIC: [u8; 4] = *b"DICP";
 
-/// How far a training was.
+/// The state of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// Decides everything random.
+    /// The seed of all randomness.
     pub seed: u64,
     /// Frames collected so far.
     pub frames: u64,
-    /// Mean return of the episodes that ended in the last iteration; unset where none did.
+    /// Mean return of the episodes that ended in the last iteration, if any did.
     pub mean_return: Option<f64>,
-    /// The model, whose version is the number of the iteration.
+    /// The model; its version is the iteration.
     pub model: Model,
 }
 
 impl Checkpoint {
-    /// Where a training begins.
+    /// The state before the first iteration.
     pub fn new_initial(game: Game, seed: u64) -> Self {
         Self {
             seed,
@@ -45,18 +45,18 @@ impl Checkpoint {
         }
     }
 
-    /// The bytes of a checkpoint file.
+    /// Encodes a checkpoint file.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = self.seed.to_le_bytes().to_vec();
         payload.extend(self.frames.to_le_bytes());
-        // No mean of returns is not a number.
+        // NaN encodes a missing mean return.
         let mean_return = self.mean_return.unwrap_or(f64::NAN);
         payload.extend(mean_return.to_le_bytes());
         payload.extend(self.model.encode());
         encode_file(MAGIC, &payload)
     }
 
-    /// The checkpoint of a file.
+    /// Decodes a checkpoint file.
     pub fn decode(file: &[u8]) -> Result<Self> {
         let mut reader = open_file("checkpoint", MAGIC, file)?;
         let (seed, frames) = (reader.read_u64()?, reader.read_u64()?);
@@ -69,17 +69,17 @@ impl Checkpoint {
         })
     }
 
-    /// Succeeds if it is of this version, game and seed.
+    /// Checks that the checkpoint has this version, game and seed.
     fn check_matches(&self, version: u64, game: Game, seed: u64) -> Result<(), String> {
         let (own, other) = (self.model.policy.game(), self.model.version);
         if other != version {
-            return Err(format!("it is of model {other}, not of {version}"));
+            return Err(format!("it contains model {other}, not {version}"));
         }
         if own != game {
-            return Err(format!("it is of {own}, not of {game}"));
+            return Err(format!("its environment is {own}, not {game}"));
         }
         if self.seed != seed {
-            return Err(format!("it is of seed {}, not of {seed}", self.seed));
+            return Err(format!("its seed is {}, not {seed}", self.seed));
         }
         Ok(())
     }

@@ -1,15 +1,13 @@
-//! The binary container of the files in the storage: magic, format version, length, checksum,
-//! payload.
+//! The binary container of stored files: magic, format version, length, checksum, payload.
 //!
-//! A file that was cut, mixed up or written by another version is refused instead of being trained
-//! on.
+//! Truncated, corrupt or foreign files are rejected.
 
 use crate::{Error, Result, game::Game};
 
 const FORMAT: u32 = 3;
 const HEADER: usize = 4 + 4 + 8 + 8;
 
-/// Wraps a payload.
+/// Encodes a payload as a file.
 pub(crate) fn encode_file(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER + payload.len());
     file.extend(magic);
@@ -20,7 +18,7 @@ pub(crate) fn encode_file(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The bytes that tell the game a file is of, for [`Reader::read_game`].
+/// Encodes the name of a game for [`Reader::read_game`].
 pub(crate) fn encode_game(game: Game) -> Vec<u8> {
     let name = game.name();
     let length = u8::try_from(name.len()).expect("names are short");
@@ -31,7 +29,7 @@ pub(crate) fn encode_game(game: Game) -> Vec<u8> {
 pub(crate) fn open_file<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) -> Result<Reader<'a>> {
     let mut reader = Reader { what, rest: file };
     if reader.read_array()? != magic {
-        return Err(reader.bad_file("it is of another kind"));
+        return Err(reader.bad_file("it is not this kind of file"));
     }
     let format = reader.read_u32()?;
     if format != FORMAT {
@@ -42,7 +40,7 @@ pub(crate) fn open_file<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) 
     let (length, sum) = (reader.read_u64()?, reader.read_u64()?);
     if length != reader.rest.len() as u64 {
         return Err(reader.bad_file(format!(
-            "it should hold {length} bytes and holds {}",
+            "it should contain {length} bytes and contains {}",
             reader.rest.len()
         )));
     }
@@ -52,21 +50,21 @@ pub(crate) fn open_file<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) 
     Ok(reader)
 }
 
-/// FNV-1a: enough against accidents, which is all that it guards against.
+/// FNV-1a; detects accidental damage only.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Reads little-endian values one after another.
+/// Reads little-endian values.
 pub(crate) struct Reader<'a> {
     what: &'static str,
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// What was not read yet.
+    /// The unread bytes.
     pub(crate) const fn remaining_bytes(&self) -> &'a [u8] {
         self.rest
     }
@@ -99,15 +97,15 @@ impl<'a> Reader<'a> {
         self.read_array().map(f64::from_le_bytes)
     }
 
-    /// The game that the file is of.
+    /// Reads the game of the file.
     pub(crate) fn read_game(&mut self) -> Result<Game> {
         let length = self.read_u8()?;
         let name: Vec<u8> = (0..length).map(|_| self.read_u8()).collect::<Result<_>>()?;
         let name = String::from_utf8_lossy(&name);
-        Game::by_name(&name).ok_or_else(|| self.bad_file(format!("it is of {name:?}, which is not known")))
+        Game::by_name(&name).ok_or_else(|| self.bad_file(format!("its environment {name:?} is unknown")))
     }
 
-    /// A count of things that take at least `size` bytes each, so that a wrong one cannot ask for
+    /// Reads the count of items of at least `size` bytes each. An invalid count cannot allocate
     /// much memory.
     pub(crate) fn read_count(&mut self, size: usize) -> Result<usize> {
         let count = self.read_u32()? as usize;
@@ -117,12 +115,12 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// Succeeds when everything was read.
+    /// Checks that all bytes were read.
     pub(crate) fn expect_end(&self) -> Result<()> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(self.bad_file("there is more in it than there should be"))
+            Err(self.bad_file("it has trailing bytes"))
         }
     }
 
@@ -160,17 +158,17 @@ mod tests {
         for length in 0..good.len() {
             assert!(
                 read_value(&good[..length]).is_err(),
-                "a file cut to {length} bytes was taken"
+                "a file cut to {length} bytes was accepted"
             );
         }
-        assert!(failure_reason(&good[..good.len() - 1]).contains("should hold 4 bytes and holds 3"));
-        assert!(failure_reason(&encode_file(*b"ELSE", &[0; 4])).contains("another kind"));
+        assert!(failure_reason(&good[..good.len() - 1]).contains("should contain 4 bytes and contains 3"));
+        assert!(failure_reason(&encode_file(*b"ELSE", &[0; 4])).contains("not this kind of file"));
         let mut newer = good.clone();
         newer[4] = 9;
         assert!(failure_reason(&newer).contains("format is 9"));
         let mut flipped = good.clone();
         *flipped.last_mut().unwrap() ^= 1;
         assert!(failure_reason(&flipped).contains("checksum"));
-        assert!(failure_reason(&encode_file(*b"TEST", &[0; 5])).contains("more in it"));
+        assert!(failure_reason(&encode_file(*b"TEST", &[0; 5])).contains("trailing bytes"));
     }
 }

@@ -1,4 +1,4 @@
-//! The collector: loads the model, plays, stores the frames, reports where they are.
+//! The collector: loads the model, samples frames, stores them and reports the file.
 
 use crate::{
     Error, Result,
@@ -13,25 +13,25 @@ use crate::{
     wire::{CollectorReport, CollectorTask, Role, Work},
 };
 
-/// Most frames of one task; keeps memory small.
+/// Maximum frames of one task.
 pub const MAX_FRAMES: usize = 1 << 20;
-/// Most episodes of one task.
+/// Maximum episodes of one task.
 pub const MAX_EPISODES: usize = 10_000;
 
-/// Makes the sampler of a collector.
-type Make = Box<dyn Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send>;
+/// Creates the sampler of a collector.
+type SamplerFactory = Box<dyn Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send>;
 
-/// Does collector tasks.
+/// Runs collector tasks.
 pub struct Collector {
     environment: Environment,
     storage: Storage,
     sampling: Sampling,
-    make: Make,
+    make: SamplerFactory,
     sampler: Box<dyn Sampler>,
 }
 
 impl Collector {
-    /// A collector that works on `storage`.
+    /// A collector that samples with a [`Pipeline`].
     pub fn new(environment: Environment, storage: Storage, sampling: Sampling) -> Result<Self> {
         let make = |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
             Ok(Box::new(Pipeline::new(sampling.clone())?))
@@ -39,7 +39,7 @@ impl Collector {
         Self::with_sampler(environment, storage, sampling, make)
     }
 
-    /// One that has another sampler than a [`Pipeline`], made anew with each configuration.
+    /// A collector with another sampler, created again for each configuration.
     pub fn with_sampler(
         environment: Environment,
         storage: Storage,
@@ -92,8 +92,8 @@ impl TaskWorker for Collector {
         let report = match task.work {
             Work::Collect { frames } if (1..=MAX_FRAMES).contains(&frames) => {
                 let rollout = self.sampler.collect(&model.policy, frames, seed)?;
-                // The pod's name keeps apart what two collectors make of one task, when the first
-                // was thought lost.
+                // The pod name separates the files of two collectors with the same task, after the
+                // first seemed lost.
                 let name = format!("{seed:016x}-{}.bin", self.environment.pod);
                 let path = task.run.join(frames_folder(task.model_version)).join(name);
                 let file = frames::encode(game, model.version, &rollout.trajectories);
@@ -111,7 +111,7 @@ impl TaskWorker for Collector {
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
                 let limits = format!(
-                    "1 to {MAX_FRAMES} frames or 1 to {MAX_EPISODES} episodes can be asked for"
+                    "1 to {MAX_FRAMES} frames or 1 to {MAX_EPISODES} episodes are allowed in one task"
                 );
                 return Err(Error::BadTask(limits));
             }
@@ -124,8 +124,8 @@ impl TaskWorker for Collector {
     }
 }
 
-/// Folder of the frames that a model version collected, below the run's. The coordinator makes and
-/// removes it, so a collector that comes too late leaves nothing behind.
+/// Folder of the frames of a model version, below the run's. The coordinator creates and removes
+/// it, so a late collector leaves nothing behind.
 pub(crate) fn frames_folder(model_version: u64) -> String {
     format!("frames-{model_version}")
 }
@@ -177,7 +177,7 @@ mod tests {
         Collector::new(test_environment(&sampling), storage.clone(), sampling)
     }
 
-    /// Stores a model; a task for whoever has it.
+    /// Stores a model; returns a task.
     fn store_task(storage: &Storage, game: Game, work: Work) -> CollectorTask {
         let run = storage.root().to_owned();
         storage.create_folder(&run.join(frames_folder(0))).unwrap();
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(collector.current_config(), threaded_sampling());
     }
 
-    /// Plays nothing: each step is an episode, which returns how many rollout workers there would be.
+    /// A fake sampler: each step is an episode that returns the number of rollout workers.
     struct Other {
         workers: f64,
         rests: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! Configurations are JSON objects.
+//! Configurations as JSON objects.
 
 use serde::{
     Deserialize, Deserializer,
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::{Error, Result};
 
-/// Reads one. What is left to itself, serde takes a list for the fields in their order too, which nobody means.
+/// Parses a configuration. Serde alone would also accept a list of the fields in order.
 ///
 /// # Errors
-/// [`BadConfig`](Error::BadConfig), with what is wrong.
+/// [`BadConfig`](Error::BadConfig) with the reason.
 pub fn parse_config<C: DeserializeOwned>(json: &[u8]) -> Result<C> {
     let object = serde_json::from_slice::<Map<String, Value>>(json);
     object
@@ -19,7 +19,7 @@ pub fn parse_config<C: DeserializeOwned>(json: &[u8]) -> Result<C> {
         .map_err(|error| Error::BadConfig(error.to_string()))
 }
 
-/// Reads one that is within another, if it is there.
+/// Deserializes an optional configuration within another one.
 pub(crate) fn deserialize_nested<'de, D, C>(deserializer: D) -> Result<Option<C>, D::Error>
 where
     D: Deserializer<'de>,

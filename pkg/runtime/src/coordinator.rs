@@ -1,13 +1,13 @@
-//! The coordinator: gets replicas from the endpoint, hands out tasks, ends when the goal is
+//! The coordinator: gets replicas from the endpoint, hands out tasks, and ends when the goal is
 //! reached.
 //!
-//! 1. proves that the storage can be written to, and puts the first model there, or that of the
-//!    newest checkpoint,
-//! 2. asks the endpoint for replicas, unless the job declares them itself,
-//! 3. follows the endpoint's list in the background, and is the [panel](crate::panel) of the replicas: has them run, pause and end as
-//!    it does itself,
-//! 4. trains, and saves a checkpoint every so often,
-//! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
+//! 1. It checks that the storage is writable, and stores the first model or the model of the newest
+//! checkpoint.
+//! 2. It requests replicas from the endpoint, unless the job declares them.
+//! 3. It follows the endpoint's list in the background. It is the [control panel](crate::panel) of
+//! the replicas: they run, pause and end with it.
+//! 4. It trains and saves checkpoints.
+//! 5. It leaves only the final model; after an interruption or an exit call also a checkpoint.
 
 mod persisted_settings;
 
@@ -44,26 +44,26 @@ use crate::{
 
 use persisted_settings::PersistedSettings;
 
-/// What the coordinator is told by its command line.
+/// The options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What to train for.
+    /// The goal of the training.
     pub goal: Goal,
-    /// Collectors to ask for.
+    /// Collectors to request.
     pub collectors: u32,
-    /// Learners to ask for.
+    /// Learners to request.
     pub learners: u32,
-    /// Asks for none: the job's own spec declares the replicas.
+    /// Requests no replicas: the spec of the job declares them.
     pub declared: bool,
-    /// How long to ask an endpoint that does not answer.
+    /// How long to retry an endpoint that does not answer.
     pub endpoint_timeout: Duration,
-    /// How long to train in all.
+    /// Time limit of the training.
     pub timeout: Duration,
     /// When a replica counts as lost.
     pub patience: ReplicaTimeouts,
     /// When checkpoints are saved.
     pub keep: CheckpointPolicy,
-    /// What replicas are configured with.
+    /// Configurations of the replicas.
     pub configs: Configs,
 }
 
@@ -85,7 +85,7 @@ pub struct Coordinator {
     client: Client,
     progress: watch::Sender<Progress>,
     gate: PauseGate,
-    roster: SharedReplicas,
+    replicas: SharedReplicas,
     panel: ControlPanel,
     scale: Scale,
 }
@@ -106,7 +106,7 @@ impl Coordinator {
         let gate = PauseGate::new_running();
         Self {
             scale: Scale::new(options.requested_counts(), options.declared, environment.job_name()),
-            roster: SharedReplicas::new(options.patience),
+            replicas: SharedReplicas::new(options.patience),
             panel: ControlPanel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
             environment,
@@ -117,12 +117,13 @@ impl Coordinator {
         }
     }
 
-    /// Follows the progress.
+    /// Subscribes to the progress.
     pub fn subscribe_progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// Trains to the end, or until it is told to exit or `shutdown` is ready; tells on `listener` how it goes.
+    /// Trains until the goal, an exit call, or until `shutdown` is ready. Serves `listener`
+    /// meanwhile.
     pub async fn run(
         mut self,
         listener: TcpListener,
@@ -180,21 +181,22 @@ impl Coordinator {
             };
             let finished = run.finish_run().map(|model| model.display().to_string());
             if is_done && finished.is_ok() {
-                // Only now: until the model is in its place, it is to be gone on from.
+                // Only after the model has its final name: a restart before that needs the
+                // checkpoints.
                 keeper.remove_finished();
             }
             kept.and(finished)
         };
         let finished = stored.run_exclusive(finish).await;
         if matches!(outcome, Ok(Outcome::Ended)) {
-            let replicas = self.roster.list_members().into_iter();
+            let replicas = self.replicas.list_members().into_iter();
             let replicas: Vec<_> = replicas.map(|(_, address)| address).collect();
             tracing::info!("ending {}", count_noun(replicas.len(), "replica"));
             self.panel.call_all(Call::Exit, &replicas).await;
         }
-        // Why the training failed matters more than why cleaning up after it did.
+        // The error of the training matters more than the error of the clean-up.
         let (outcome, model) = (outcome?, finished?);
-        tracing::info!("the model is in {model}");
+        tracing::info!("stored the final model in {model}");
         let episodes = self.options.goal.evaluation_episodes;
         let summary = outcome.summary_line(&self.progress.borrow(), episodes, start.elapsed());
         tracing::info!("{summary}");
@@ -208,8 +210,8 @@ impl Coordinator {
             timeout,
             ..
         } = &self.options;
-        let roster = &self.roster;
-        // What is told from now on.
+        let replicas = &self.replicas;
+        // Changes after this point are stored.
         let kept = self.current_settings();
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
         let key = format!("{}-{id}", self.environment.pod);
@@ -220,7 +222,8 @@ impl Coordinator {
                 endpoint.url()
             );
         } else {
-            // More were wanted since, but it may be that there can be none: no training waits for those.
+            // Restored counts may exceed the quota: the training does not wait for more than the
+            // flags say.
             let first @ Counts {
                 collectors,
                 learners,
@@ -229,46 +232,46 @@ impl Coordinator {
             if first != Counts::default() {
                 let acquired = endpoint.acquire_replicas(collectors, learners, &key, *endpoint_timeout);
                 granted = acquired.await?;
-                roster.sync_listed(&granted);
+                replicas.sync_listed(&granted);
             }
         }
-        let field = DispatchContext {
+        let context = DispatchContext {
             client: &self.client,
-            roster,
+            replicas,
             gate: &self.gate,
         };
         tokio::select! {
-            solved = run_training(goal, field, stored, &self.progress) => {
+            solved = run_training(goal, context, stored, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
             () = self.gate.run_for(*timeout) => Ok(Outcome::TimedOut),
-            () = roster.follow_endpoint(&endpoint) => Ok(Outcome::Interrupted),
+            () = replicas.follow_endpoint(&endpoint) => Ok(Outcome::Interrupted),
             () = self.scale.follow_wanted(&endpoint, &key, self.options.patience.poll, &granted) => {
                 Ok(Outcome::Interrupted)
             }
-            () = self.panel.control_loop(roster) => Ok(Outcome::Interrupted),
+            () = self.panel.control_loop(replicas) => Ok(Outcome::Interrupted),
             () = self.persist_settings_loop(stored, kept) => Ok(Outcome::Interrupted),
         }
     }
 
-    /// What the command line says.
+    /// The settings of the command line.
     fn flag_settings(&self) -> (Counts, Configs) {
         (self.options.requested_counts(), self.options.configs.clone())
     }
 
-    /// What it was told.
+    /// The current settings.
     fn current_settings(&self) -> PersistedSettings {
         PersistedSettings::new(self.flag_settings(), self.scale.wanted_counts(), self.panel.current_configs())
     }
 
-    /// Goes by what the one before it was told.
+    /// Restores the settings of the previous coordinator instance.
     fn restore_settings(&mut self, file: &[u8]) {
         let Some(orders) = PersistedSettings::parse_matching(file, &self.flag_settings()) else {
             return;
         };
         if orders != self.current_settings() {
             tracing::info!(
-                "going on with {} and the last configurations",
+                "restored {} and the configurations of the previous coordinator",
                 orders.counts
             );
         }
@@ -276,7 +279,7 @@ impl Coordinator {
         self.scale.restore_counts(orders.counts);
     }
 
-    /// Keeps what it is told beside what is kept, for ever.
+    /// Stores the settings when they change, until dropped.
     async fn persist_settings_loop(&self, stored: &BlockingCell<Stored>, mut kept: PersistedSettings) {
         loop {
             sleep(self.options.patience.poll).await;
@@ -284,11 +287,11 @@ impl Coordinator {
             if orders == kept {
                 continue;
             }
-            let told = orders.clone();
-            let keep = move |stored: &mut Stored| told.save_to(&stored.keeper);
+            let settings = orders.clone();
+            let keep = move |stored: &mut Stored| settings.save_to(&stored.keeper);
             match stored.run_exclusive(keep).await {
                 Ok(()) => kept = orders,
-                Err(error) => tracing::warn!("orders are not kept yet: {}", chain(&error)),
+                Err(error) => tracing::warn!("cannot store the settings, retrying: {}", chain(&error)),
             }
         }
     }
@@ -305,12 +308,12 @@ impl Coordinator {
             .merge(self.scale.build_router())
             .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),
-                crew: self.roster.clone(),
+                group: self.replicas.clone(),
             }))
     }
 }
 
-/// Names this start of the coordinator: sortable by time, and never the same twice.
+/// A unique id of this start, sortable by time.
 fn start_id() -> String {
     let since_epoch = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)

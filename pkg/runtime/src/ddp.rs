@@ -1,12 +1,16 @@
-//! A learner of several GPUs: ranks that train one model together, a thread for each here, and a pod for several.
+//! A learner of several GPUs: ranks that train one model together. Each rank is a thread; a learner
+//! group may have several pods.
 //!
-//! They meet at the address that the orchestrator gives to all ([`RankConfig`]): rank 0 listens, the others connect to it and stay connected.
-//! Rank 0 takes the tasks, from its aggregator, and calls the others to each. What is done then is the same everywhere: model and frames are
-//! loaded, of every batch a rank computes its part of the gradient, rank 0 adds the parts up in the order of the ranks and sends the sum back,
-//! and all make the same step. So the result is that of one process but for how sums are rounded, and the same each time. Rank 0 stores it.
+//! The ranks rendezvous at the address that the orchestrator sets ([`RankConfig`]): rank 0 listens,
+//! the others connect and stay connected. Rank 0 gets tasks from its aggregator and forwards them.
+//! All ranks load the model and the frames and compute their shard of each batch. Rank 0 adds the
+//! gradients in rank order and broadcasts the sum; all ranks make the same step. So the result
+//! equals that of one process except for rounding, and is reproducible. Rank 0 stores it.
 //!
-//! A rank that cannot do a task, or is paused, fails the task. One that is lost ends all: their process fails, and the orchestrator replaces
-//! the unit.
+//! See docs/decisions/0021.
+//!
+//! A rank that cannot load a task, or is paused, fails the task. A lost rank ends all ranks: their
+//! processes fail, and the orchestrator replaces the learner group.
 
 mod rank_worker;
 mod group;
@@ -31,14 +35,14 @@ use crate::{
 use rank_worker::{RankWorker, NoConfig};
 use rank_zero::RankZeroWorker;
 
-/// How long ranks wait for each other.
+/// Timeouts between ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until all have met: some may have to be scheduled, and their image pulled.
+    /// The rendezvous: pods may have to be scheduled and their images pulled.
     pub meet: Duration,
-    /// For the word that one has heard of a task.
+    /// The acknowledgement of a task.
     pub hear: Duration,
-    /// For all else that one does.
+    /// All other messages.
     pub step: Duration,
 }
 
@@ -52,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// Trains as all ranks of this pod, until all of them have ended, rank 0 has, or one has failed.
+/// Trains as all ranks of this pod until all have ended, rank 0 has ended, or one has failed.
 pub async fn train_ranks(
     place: RankConfig,
     environment: Environment,
@@ -71,12 +75,12 @@ pub async fn train_ranks(
                 expected: "a port number with one for each rank after it",
             })?;
             let listener = listen(port).await?;
-            tracing::info!("rank {rank} has met all others, and listens on port {port}");
+            tracing::info!("rank {rank} has joined the other ranks and listens on port {port}");
             let trained = train_as_rank(listener, learner, group).await;
             trained.map(|()| rank)
         });
     }
-    // One that has ended first leaves the others to the ranks of other pods, which would miss them. Rank 0 is told to end as the last of all.
+    // A rank that ends early is still needed by ranks of other pods. Rank 0 is stopped last.
     while let Some(ended) = ranks.join_next().await {
         if ended.map_err(Error::TaskLost)?? == 0 {
             break;
@@ -85,7 +89,7 @@ pub async fn train_ranks(
     Ok(())
 }
 
-/// Trains as one rank, until it is told to end or another one is lost.
+/// Trains as one rank until an exit call or until another rank is lost.
 pub async fn train_as_rank(listener: TcpListener, learner: Learner, group: Group) -> Result<()> {
     let forever = pending();
     if group.rank() == 0 {

@@ -1,4 +1,4 @@
-//! Hands tasks to whoever can do them.
+//! Dispatches tasks to replicas.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,26 +17,26 @@ use crate::{
     wire::{Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
 
-/// What tasks are handed out by.
+/// The dependencies of the dispatcher.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchContext<'a> {
-    /// Calls the replicas.
+    /// The HTTP client.
     pub client: &'a Client,
-    /// Knows them.
-    pub roster: &'a SharedReplicas,
-    /// Lets tasks through.
+    /// The replicas.
+    pub replicas: &'a SharedReplicas,
+    /// Admits tasks.
     pub gate: &'a PauseGate,
 }
 
-/// Gives each task to a replica of the role that is free, until all are done; returns the reports
-/// in the order of the tasks.
+/// Sends each task to a free replica of the role until all are done. Returns the reports in the
+/// order of the tasks.
 ///
-/// A task that fails, or whose replica leaves or is paused, goes to another one, unless it is the task itself that is at fault. Without any replica this waits
-/// for successors; behind a closed gate, until it opens. As the result of a task depends on the task alone, it does not matter who does
-/// it.
+/// A task that fails, or whose replica leaves or is paused, is sent to another replica, unless the
+/// task itself is bad. Without replicas it waits for them; while the gate is paused, it waits for
+/// the start. The result depends only on the task, so any replica can run it.
 ///
 /// # Errors
-/// A task was refused as a [bad one](is_of_bad_task) by two replicas, or twice by the only one.
+/// Two replicas, or the only one twice, rejected a task as [bad](is_bad_task_status).
 pub async fn dispatch_tasks<T, R>(field: DispatchContext<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
 where
     T: Serialize,
@@ -44,36 +44,36 @@ where
 {
     let DispatchContext {
         client,
-        roster,
+        replicas,
         gate,
     } = field;
-    let mut changed = roster.subscribe();
-    let mut told = gate.subscribe();
+    let mut changed = replicas.subscribe();
+    let mut status_changes = gate.subscribe();
     let mut open: VecDeque<usize> = (0..tasks.len()).collect();
     let mut reports: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
     let mut busy = HashMap::new();
     let mut running = JoinSet::new();
     let mut waiting = false;
-    // Who has refused a task as a bad one.
+    // The replica that rejected a task as bad.
     let mut refused: HashMap<usize, String> = HashMap::new();
     while reports.iter().any(Option::is_none) {
-        let ready = roster.ready_replicas(role);
+        let ready = replicas.ready_replicas(role);
         if ready.is_empty() && running.is_empty() && !waiting {
             waiting = true;
-            tracing::info!("waiting for a {role}");
+            tracing::info!("waiting for a {role} replica");
         }
         for ReadyReplica { address, mut gone } in ready {
             if busy.contains_key(&address.pod) {
                 continue;
             }
             let Some(task) = open.pop_front() else { break };
-            let Some(flight) = gate.try_admit() else {
+            let Some(in_flight) = gate.try_admit() else {
                 open.push_front(task);
                 break;
             };
-            busy.insert(address.pod.clone(), flight);
+            busy.insert(address.pod.clone(), in_flight);
             waiting = false;
-            let limit = roster.timeouts().task;
+            let limit = replicas.timeouts().task;
             let url = format!("http://{}/task", address.url);
             let request = client.post(&url).json(&tasks[task]).timeout(limit);
             let call = send_task::<R>(request, url, address.pod.clone(), limit);
@@ -87,38 +87,38 @@ where
         }
         tokio::select! {
             Some(Ok((task, pod, outcome))) = running.join_next() => {
-                let flight = busy.remove(&pod);
+                let in_flight = busy.remove(&pod);
                 match outcome {
                     Some(Ok(report)) => {
-                        roster.task_done(&pod);
-                        if let Some(flight) = flight {
-                            flight.complete(report.poll_result());
+                        replicas.task_done(&pod);
+                        if let Some(in_flight) = in_flight {
+                            in_flight.complete(report.poll_result());
                         }
                         reports[task] = Some(report);
                     }
                     Some(Err(Error::GivenBack { reason, .. })) => {
-                        tracing::info!("{pod} takes no task on: {reason}");
-                        roster.mark_paused(&pod);
+                        tracing::info!("replica {pod} returned its task: {reason}");
+                        replicas.mark_paused(&pod);
                         open.push_front(task);
                     }
                     Some(Err(error)) => {
                         let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_bad_task_status(*status));
                         if is_bad {
                             let before = refused.insert(task, pod.clone());
-                            let is_alone = roster.ready_replicas(role).len() == 1;
+                            let is_alone = replicas.ready_replicas(role).len() == 1;
                             if before.is_some_and(|before| before != pod || is_alone) {
                                 return Err(error);
                             }
                         }
-                        tracing::warn!("a task of {pod} goes to another {role}: {}", chain(&error));
-                        roster.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));
+                        tracing::warn!("task of replica {pod} failed, sending it to another {role}: {}", chain(&error));
+                        replicas.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));
                         open.push_front(task);
                     }
                     None => open.push_front(task),
                 }
             }
             _ = changed.changed() => {}
-            _ = told.changed() => {}
+            _ = status_changes.changed() => {}
         }
     }
     Ok(reports.into_iter().flatten().collect())
@@ -137,7 +137,7 @@ pub(crate) async fn send_task<R: DeserializeOwned>(
         message,
     };
     let broken = |source: reqwest::Error| {
-        // It took the task and did not finish it, which is another thing than not being there.
+        // A read timeout is a failed task; a failed connection means an unreachable replica.
         if source.is_timeout() && !source.is_connect() {
             failed(504, format!("no report within {} s", limit.as_secs()))
         } else {
@@ -152,7 +152,7 @@ pub(crate) async fn send_task<R: DeserializeOwned>(
     let body = response.bytes().await.map_err(broken)?;
     if status != 200 {
         let failure = serde_json::from_slice(&body);
-        let reason = failure.map_or("it gave no reason".to_owned(), |Failure { error }| error);
+        let reason = failure.map_or("no reason given".to_owned(), |Failure { error }| error);
         return Err(if status == TAKES_NO_TASK {
             Error::GivenBack { replica, reason }
         } else {
@@ -160,5 +160,5 @@ pub(crate) async fn send_task<R: DeserializeOwned>(
         });
     }
     serde_json::from_slice(&body)
-        .map_err(|error| failed(status, format!("its report cannot be read: {error}")))
+        .map_err(|error| failed(status, format!("cannot parse its report: {error}")))
 }

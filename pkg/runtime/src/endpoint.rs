@@ -1,4 +1,4 @@
-//! Client of the replica endpoint.
+//! The client of the replica endpoint.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::{
     wire::{ChangeRequest, Envelope, Replicas, Role, Wanted},
 };
 
-/// The endpoint may wait for the scheduler before it answers a request for replicas.
-const CHANGE_LIMIT: Duration = Duration::from_secs(60);
-/// All else it answers at once.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Longest pause between two tries.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The endpoint may wait for the scheduler before it answers a scale request.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of all other requests.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum delay between two attempts.
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// The replica endpoint, as seen by one coordinator.
+/// The replica endpoint of one coordinator.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     client: Client,
@@ -28,7 +28,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint that the environment names.
+    /// A client of the endpoint in the environment.
     pub fn new(client: Client, environment: &Environment) -> Self {
         Self {
             client,
@@ -41,52 +41,53 @@ impl Endpoint {
         }
     }
 
-    /// Where it is.
+    /// The URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Asks for replicas until they are granted, for at most `patience`. The key makes repeating
-    /// safe: it stays the same for all tries of one coordinator start.
+    /// Requests replicas until they are granted, for at most `patience`. The idempotency key is the
+    /// same for all attempts of one coordinator start.
     pub async fn acquire_replicas(
         &self,
         collectors: u32,
         learners: u32,
         key: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Replicas> {
         let start = tokio::time::Instant::now();
-        let mut pause = Duration::from_millis(500);
+        let mut delay = Duration::from_millis(500);
         loop {
             match self.add_replicas(collectors, learners, key).await {
                 Ok(replicas) => return Ok(replicas),
                 Err(error) if !error.is_transient() => return Err(error),
-                Err(error) if start.elapsed() + pause > patience => {
+                Err(error) if start.elapsed() + delay > timeout => {
                     return Err(Error::EndpointTimeout {
-                        seconds: patience.as_secs(),
+                        seconds: timeout.as_secs(),
                         source: Box::new(error),
                     });
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "asking again in {:.1} s: {}",
-                        pause.as_secs_f64(),
+                        "request for replicas failed, retrying in {:.1} s: {}",
+                        delay.as_secs_f64(),
                         crate::chain(&error)
                     );
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MAX_DELAY);
         }
     }
 
-    /// Asks for replicas, once. The key makes repeating safe.
+    /// Requests more replicas once. The idempotency key makes a repetition safe.
     pub async fn add_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
         let request = self.client.post(&self.url);
         self.change_replicas(request, collectors, learners, key).await
     }
 
-    /// Has so many replicas go, and answers which. The key makes repeating safe.
+    /// Removes this number of replicas and returns their URLs. The idempotency key makes a
+    /// repetition safe.
     pub async fn remove_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
         let request = self.client.delete(&self.url);
         self.change_replicas(request, collectors, learners, key).await
@@ -108,33 +109,32 @@ impl Endpoint {
             learners: Wanted { replicas: learners },
         };
         let request = request.header("Idempotency-Key", key).json(&body);
-        self.send_request(request.timeout(CHANGE_LIMIT)).await
+        self.send_request(request.timeout(CHANGE_TIMEOUT)).await
     }
 
-    /// Lists the replicas that can be connected to.
+    /// Lists the replicas of the coordinator.
     pub async fn list_replicas(&self) -> Result<Replicas> {
         self.list_for("coordinator").await
     }
 
-    /// Lists the ranks of the aggregator whose environment this is of, in their order.
+    /// Lists the ranks of the aggregator, in order.
     pub async fn list_ranks(&self) -> Result<Vec<String>> {
         Ok(self.list_for("aggregator").await?.learners)
     }
 
-    async fn list_for(&self, what: &str) -> Result<Replicas> {
-        let query = [("namespace", &self.namespace), (what, &self.coordinator)];
-        // reqwest's own query support would need a feature; both values are DNS names and need no
-        // escaping.
+    async fn list_for(&self, role: &str) -> Result<Replicas> {
+        let query = [("namespace", &self.namespace), (role, &self.coordinator)];
+        // The values are DNS names and need no escaping; reqwest's query support is a feature.
         let query = query.map(|(key, value)| format!("{key}={value}")).join("&");
         self.send_request(
             self.client
                 .get(format!("{}?{query}", self.url))
-                .timeout(LIMIT),
+                .timeout(READ_TIMEOUT),
         )
         .await
     }
 
-    /// Reports replicas as failed, so that they are replaced.
+    /// Reports replicas as failed so that they are replaced.
     pub async fn report_failed(&self, lost: &[(Role, String)]) -> Result<Replicas> {
         let names = |role| {
             lost.iter()
@@ -152,7 +152,7 @@ impl Endpoint {
             self.client
                 .post(format!("{}/failed", self.url))
                 .json(&body)
-                .timeout(LIMIT),
+                .timeout(READ_TIMEOUT),
         )
         .await
     }
@@ -169,12 +169,12 @@ impl Endpoint {
     }
 }
 
-/// Turns an answer into replicas, or into an error that says whether asking again can help.
+/// Parses a response. The error tells whether a retry can help.
 fn parse_response(status: StatusCode, body: &[u8]) -> Result<Replicas> {
     let envelope = serde_json::from_slice::<Envelope>(body).unwrap_or_else(|_| Envelope {
         success: false,
         code: 1,
-        message: "the answer is not the JSON of a replica endpoint".to_owned(),
+        message: "the response is not the JSON of a replica endpoint".to_owned(),
         data: json!(null),
     });
     let Envelope {
@@ -184,8 +184,7 @@ fn parse_response(status: StatusCode, body: &[u8]) -> Result<Replicas> {
         ..
     } = envelope;
     let status_code = status.as_u16();
-    // Not yet known, not yet allowed, conflicting and too many pass; other faults of the request do
-    // not.
+    // These client errors are retryable: not yet known or allowed, conflict, too many requests.
     if status.is_client_error() && ![401, 403, 408, 409, 425, 429].contains(&status_code) {
         return Err(Error::Refused {
             status: status_code,
@@ -200,7 +199,7 @@ fn parse_response(status: StatusCode, body: &[u8]) -> Result<Replicas> {
     }
     serde_json::from_value(data).map_err(|error| Error::NotNow {
         status: status_code,
-        message: format!("its data cannot be read: {error}"),
+        message: format!("cannot parse the data of the response: {error}"),
     })
 }
 

@@ -1,10 +1,10 @@
-//! What the orchestrator tells a pod through its environment.
+//! The environment variables that the orchestrator sets in a pod.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Where a role listens when its port variable is unset.
+/// Port variable and default port of a role.
 pub const COORDINATOR_PORT: (&str, u16) = ("COORDINATOR_PORT", 22273);
 /// See [`COORDINATOR_PORT`].
 pub const COLLECTOR_PORT: (&str, u16) = ("COLLECTOR_PORT", 22270);
@@ -13,7 +13,7 @@ pub const LEARNER_PORT: (&str, u16) = ("LEARNER_PORT", 22271);
 /// See [`COORDINATOR_PORT`].
 pub const AGGREGATOR_PORT: (&str, u16) = ("AGGREGATOR_PORT", 22272);
 
-/// Where a replica of any role listens: at the port that its environment names.
+/// The port of a replica of any role, from its environment.
 pub fn port_from_env() -> Option<u16> {
     [
         "COORDINATOR_PORT",
@@ -25,15 +25,15 @@ pub fn port_from_env() -> Option<u16> {
     .find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-/// What names the coordinator, in every pod of a job.
+/// The variable with the coordinator's URL, set in all pods of a job.
 const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
 
-/// Where the coordinator listens, `host:port`.
+/// The address of the coordinator, `host:port`.
 pub fn coordinator_url() -> Result<String> {
     required_variable(COORDINATOR_URL, process_variable)
 }
 
-/// Folder of this pod's job below the storage, `NAMESPACE/JOB`; the storage itself outside of a job.
+/// Folder of the job below the storage, `NAMESPACE/JOB`; empty outside of a job.
 pub fn job_folder() -> Result<PathBuf> {
     let folder = process_variable(COORDINATOR_URL).map(|url| folder_from_url(&url));
     Ok(folder.transpose()?.unwrap_or_default())
@@ -43,7 +43,7 @@ fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The same, by the URL of the coordinator, which all pods of the job are told.
+/// Folder of the job, from the URL of its coordinator.
 fn folder_from_url(coordinator: &str) -> Result<PathBuf> {
     let label = |text: &str| {
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -57,7 +57,7 @@ fn folder_from_url(coordinator: &str) -> Result<PathBuf> {
     };
     parts().ok_or(Error::InvalidVariable {
         name: COORDINATOR_URL,
-        expected: "<job>-coordinator.<namespace>:<port>, which tells the job's folder",
+        expected: "<job>-coordinator.<namespace>:<port>, because the folder of the job is derived from it",
     })
 }
 
@@ -74,7 +74,7 @@ pub struct Environment {
     pub api_version: String,
     /// URL of the coordinator, as the orchestrator gives it.
     pub coordinator: Option<String>,
-    /// Number of this replica within its type; a replacement keeps it.
+    /// Index of this replica within its role; a replacement keeps it.
     pub replica_index: u64,
     /// Where this role listens.
     pub port: u16,
@@ -112,13 +112,13 @@ impl Environment {
         })
     }
 
-    /// Name of the job, derived from the coordinator's fixed name.
+    /// Name of the job, from the name of the coordinator's pod.
     pub fn job_name(&self) -> &str {
         self.pod.strip_suffix("-coordinator").unwrap_or(&self.pod)
     }
 
-    /// Folder of the job below the storage, `NAMESPACE/JOB`: as for each of its pods, by the URL of the coordinator; outside of a job by the
-    /// names of this pod.
+    /// Folder of the job below the storage, `NAMESPACE/JOB`: from the URL of the coordinator if it
+    /// is set, else from the names of this pod.
     pub fn job_folder(&self) -> Result<PathBuf> {
         match &self.coordinator {
             Some(url) => folder_from_url(url),

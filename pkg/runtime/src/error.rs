@@ -1,10 +1,10 @@
-//! The one error type of the runtime.
+//! The error type of the runtime.
 
 use std::path::PathBuf;
 
 use crate::lifecycle::{Call, Status};
 
-/// What can go wrong in a worker; messages say what was being done, the cause is the source.
+/// An error of a worker. The message names the action; the source is the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A variable that the orchestrator sets in every pod is missing.
@@ -13,17 +13,16 @@ pub enum Error {
     )]
     MissingVariable(&'static str),
 
-    /// A variable is set but cannot be understood. The value is not repeated: it may be a secret
-    /// put there by mistake.
+    /// A variable is invalid. The value is not repeated: it may be a secret.
     #[error("environment variable {name} is not {expected}")]
     InvalidVariable {
         /// The variable.
         name: &'static str,
-        /// What it should have been.
+        /// The expected value.
         expected: &'static str,
     },
 
-    /// The shared folder cannot be written to.
+    /// The shared folder is not writable.
     #[error(
         "storage folder {} is not writable; mount a volume that coordinator, collectors and learners share (spec.volumes) \
          there, let the user of the pod write to it (securityContext.fsGroup), or name another folder, or a bucket, with --storage",
@@ -37,35 +36,35 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// What the storage is to be is not a folder, and no bucket either.
-    #[error("--storage is not a folder, nor s3://BUCKET/PREFIX as it must be otherwise: {0}")]
+    /// `--storage` is neither a folder nor a valid bucket URL.
+    #[error("--storage must be a folder or s3://BUCKET/PREFIX: {0}")]
     BadStorage(String),
 
-    /// What a variable says about a bucket cannot be used. The value is not repeated.
-    #[error("--storage cannot be got at: {name} {reason}")]
+    /// A variable of the bucket access is invalid. The value is not repeated.
+    #[error("cannot access --storage: {name} {reason}")]
     StorageVariable {
         /// The variable.
         name: String,
-        /// What is wrong with it, or what it must be.
+        /// The problem, or the expected value.
         reason: String,
     },
 
-    /// The bucket cannot be written to.
-    #[error("--storage {} cannot be written to: {advice}", bucket.display())]
+    /// The bucket is not writable.
+    #[error("--storage {} is not writable: {advice}", bucket.display())]
     BucketNotWritable {
-        /// The part of it that was tried.
+        /// The tried location.
         bucket: PathBuf,
-        /// What to change.
+        /// The advice to the user.
         advice: &'static str,
         /// Why it failed.
         #[source]
         source: Box<object_store::Error>,
     },
 
-    /// Reading or writing one file of the storage failed.
+    /// A file operation failed.
     #[error("failed to {action} {}", path.display())]
     File {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -74,92 +73,92 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A task named a path that is not below the storage.
+    /// A path of a task is not below the storage.
     #[error("path {} is outside of the storage {}", path.display(), storage.display())]
     OutsideStorage {
         /// The path of the task.
         path: PathBuf,
-        /// What it must be below.
+        /// The storage.
         storage: PathBuf,
     },
 
-    /// A file of the storage is not what it should be.
-    #[error("{what} file is unusable: {reason}")]
+    /// A stored file is invalid.
+    #[error("{what} file is invalid: {reason}")]
     BadFile {
-        /// Which kind of file was expected.
+        /// The expected kind of file.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 
-    /// A learner reported a model that is not newer than the one it was to train.
-    #[error("model {to} was reported after model {from}, and versions only grow")]
+    /// A learner reported a model that is not newer than the previous one.
+    #[error("learner reported model {to} after model {from}: versions must increase")]
     WentBack {
-        /// The version that there was.
+        /// The previous version.
         from: u64,
-        /// That of the report.
+        /// The reported version.
         to: u64,
     },
 
-    /// A task cannot be done as it was asked.
+    /// A task is invalid.
     #[error("bad task: {0}")]
     BadTask(String),
 
-    /// What is learned is no longer made of numbers.
+    /// The gradients are no longer finite.
     #[error("the training has diverged: a lower learning_rate may help")]
     Diverged,
 
     /// The computation of a task panicked or was cancelled.
-    #[error("the computation of the task was lost")]
+    #[error("the computation of the task panicked or was cancelled")]
     TaskLost(#[source] tokio::task::JoinError),
 
-    /// Nobody does a task any more that was taken on.
+    /// The worker ended while a task was waiting.
     #[error("the worker ended before the task was done")]
     TaskLeft,
 
-    /// A paused replica takes no task on.
-    #[error("it is paused and takes no task on")]
+    /// A paused replica rejects tasks.
+    #[error("the replica is paused and takes no tasks")]
     Paused,
 
-    /// Another replica takes no task on.
-    #[error("{replica} takes no task on: {reason}")]
+    /// Another replica returned a task.
+    #[error("replica {replica} takes no tasks: {reason}")]
     GivenBack {
-        /// Its name.
+        /// The replica.
         replica: String,
-        /// Its own words.
+        /// Its reason.
         reason: String,
     },
 
-    /// A life-cycle handle was called that does not fit how the worker is.
+    /// A life-cycle call does not fit the status of the worker.
     #[error("cannot {call} while it is {status}: {}", next_step_for(*status))]
     WrongStatus {
-        /// What was asked for.
+        /// The call.
         call: Call,
-        /// How it is.
+        /// The status.
         status: Status,
     },
 
-    /// A life-cycle handle was called of one that leads others, before they came together.
-    #[error("cannot {0} it: those that it leads are not there yet")]
+    /// A call to a control panel whose replicas are not ready.
+    #[error("cannot {0}: its ranks are not ready, try again later")]
     NotReady(Call),
 
-    /// A replica did not heed a call.
-    #[error("it answers: {0}")]
+    /// A replica rejected a call.
+    #[error("the replica answered: {0}")]
     Unheeded(String),
 
-    /// What should be a replica has no life-cycle handles.
-    #[error("what {url} answers is no report of a worker")]
+    /// A URL has no life-cycle routes.
+    #[error("the response of {url} is not a worker report")]
     NoReport {
-        /// What was called.
+        /// The URL.
         url: String,
     },
 
-    /// There is no such life-cycle handle.
-    #[error("there is no handle {0}")]
+    /// Unknown life-cycle call.
+    #[error("unknown life-cycle call {0:?}: use configure, start, pause or exit")]
     NoSuchCall(String),
 
-    /// What a worker is to be configured with cannot be used.
-    #[error("the configuration cannot be used: {0}")]
+    /// A configuration is invalid.
+    #[error("invalid configuration: {0}")]
     BadConfig(String),
 
     /// A thread cannot be started.
@@ -170,15 +169,15 @@ pub enum Error {
     #[error("the thread {0} panicked")]
     Panicked(&'static str),
 
-    /// The network cannot be computed.
-    #[error("the network cannot be computed")]
+    /// The network computation failed.
+    #[error("cannot compute the network")]
     Network(#[source] candle_core::Error),
 
-    /// There is no terminal, or nothing can be heard of it.
-    #[error("the size of the terminal cannot be told")]
+    /// No terminal.
+    #[error("cannot read the size of the terminal")]
     Terminal(#[source] std::io::Error),
 
-    /// The port of the role cannot be listened on.
+    /// Listening on the port failed.
     #[error("failed to listen on port {port}")]
     Listen {
         /// The port.
@@ -188,52 +187,52 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// The HTTP server of the role ended with an error.
+    /// The HTTP server failed.
     #[error("the HTTP server failed")]
     Serve(#[source] std::io::Error),
 
-    /// The handlers of the signals that end the process cannot be installed.
+    /// The signal handlers cannot be installed.
     #[error("failed to listen for signals")]
     Signals(#[source] std::io::Error),
 
-    /// The HTTP client could not be made.
+    /// The HTTP client cannot be created.
     #[error("failed to set up the HTTP client")]
     HttpClient(#[source] reqwest::Error),
 
-    /// A request got no usable answer.
-    #[error("no answer from {url}")]
+    /// A request got no response.
+    #[error("no response from {url}")]
     Unreachable {
-        /// What was called.
+        /// The URL.
         url: String,
         /// Why it failed.
         #[source]
         source: reqwest::Error,
     },
 
-    /// The replica endpoint refused for good; asking again would not help.
+    /// The replica endpoint rejected the request; terminal.
     #[error("the replica endpoint refused ({status}): {message}")]
     Refused {
         /// HTTP status code.
         status: u16,
-        /// The endpoint's own words.
+        /// The endpoint's message.
         message: String,
     },
 
-    /// The replica endpoint failed in a way that may pass.
-    #[error("the replica endpoint cannot serve now ({status}): {message}")]
+    /// The replica endpoint failed; retryable.
+    #[error("the replica endpoint cannot serve the request now ({status}): {message}")]
     NotNow {
         /// HTTP status code.
         status: u16,
-        /// The endpoint's own words.
+        /// The endpoint's message.
         message: String,
     },
 
-    /// The replica endpoint stayed away for too long.
+    /// The replica endpoint did not answer in time.
     #[error("the replica endpoint did not grant the replicas within {seconds} s")]
     EndpointTimeout {
-        /// How long it was tried.
+        /// The timeout.
         seconds: u64,
-        /// The last failure.
+        /// The last error.
         #[source]
         source: Box<Self>,
     },
@@ -242,72 +241,71 @@ pub enum Error {
     #[error("replica URL {0:?} is not <pod>.<namespace>:<port>")]
     BadReplicaUrl(String),
 
-    /// The ranks of a learner did not come together.
-    #[error("the ranks did not meet within {seconds} s: {reason}")]
+    /// The rendezvous of the ranks failed.
+    #[error("not all ranks joined within {seconds} s: {reason}")]
     NotMet {
-        /// How long they were waited for.
+        /// The timeout.
         seconds: u64,
-        /// Who is missing, or what failed last.
+        /// The missing ranks, or the last error.
         reason: String,
     },
 
-    /// A rank cannot be trained with any more.
-    #[error("rank {rank} is lost")]
+    /// The connection to a rank failed.
+    #[error("lost rank {rank}")]
     RankLost {
-        /// Which one.
+        /// The rank.
         rank: u32,
-        /// What became of its connection.
+        /// The connection error.
         #[source]
         source: std::io::Error,
     },
 
-    /// A rank does not answer, though its connection stands.
-    #[error("rank {0} takes no task on: it is paused, or slow")]
+    /// A rank does not acknowledge a task, though it is connected.
+    #[error("rank {0} does not take the task: it is paused or slow")]
     RankAbsent(u32),
 
-    /// A rank is there, and does not run.
-    #[error("rank {rank} ({url}) is {status}, and the ranks train together or not at all")]
+    /// A rank does not run.
+    #[error("rank {rank} ({url}) is {status}: start it, the ranks only train together")]
     RankIdle {
-        /// Which one.
+        /// The rank.
         rank: usize,
-        /// Where it is.
+        /// Its address.
         url: String,
-        /// How it is.
+        /// Its status.
         status: Status,
     },
 
-    /// A rank cannot do a task.
-    #[error("rank {rank} cannot do the task: {reason}")]
+    /// A rank cannot load a task.
+    #[error("rank {rank} cannot load the task: {reason}")]
     RankRefused {
-        /// Which one.
+        /// The rank.
         rank: u32,
-        /// Its own words.
+        /// Its reason.
         reason: String,
     },
 
-    /// A task failed by what also ends the worker.
+    /// A fatal error of a task, which ends the worker.
     #[error("the worker ends: {0}")]
     WorkerEnds(String),
 
-    /// The endpoint lists no rank 0 of an aggregator that takes tasks on.
-    #[error("rank 0 is not there yet")]
+    /// Rank 0 of an aggregator does not accept tasks.
+    #[error("rank 0 is not ready")]
     NoHead,
 
-    /// A replica answered a task with an error.
-    #[error("{replica} failed its task ({status}): {message}")]
+    /// A replica failed a task.
+    #[error("replica {replica} failed its task ({status}): {message}")]
     TaskFailed {
         /// Pod name.
         replica: String,
         /// HTTP status code.
         status: u16,
-        /// The replica's own words.
+        /// The replica's message.
         message: String,
     },
 }
 
 impl Error {
-    /// Exit code of a process that ends with this error: 2 when the person who set the pod up must
-    /// change something in it.
+    /// The exit code: 2 when the user must change the setup of the pod.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::StorageNotWritable { .. }
@@ -320,12 +318,12 @@ impl Error {
         }
     }
 
-    /// Whether who has it can do no other task either, and must end.
+    /// Whether the worker must end after this error.
     pub const fn is_fatal(&self) -> bool {
         matches!(self, Self::RankLost { .. })
     }
 
-    /// Whether asking again later can help.
+    /// Whether a retry can help.
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -335,7 +333,8 @@ impl Error {
 }
 
 impl From<candle_core::Error> for Error {
-    /// Without the backtrace that is in its message with RUST_BACKTRACE: what is told of an error is one line.
+    /// Drops the backtrace, which RUST_BACKTRACE adds to the message: errors are logged in one
+    /// line.
     fn from(error: candle_core::Error) -> Self {
         match error {
             candle_core::Error::WithBacktrace { inner, .. } => Self::from(*inner),
@@ -344,16 +343,16 @@ impl From<candle_core::Error> for Error {
     }
 }
 
-/// What to do first.
+/// The advice for a rejected call.
 const fn next_step_for(status: Status) -> &'static str {
     match status {
         Status::New => "configure it first",
         Status::Configured | Status::Running | Status::Paused => "pause it first",
-        Status::Exiting | Status::Completed | Status::Error => "it has ended, or is about to",
+        Status::Exiting | Status::Completed | Status::Error => "the worker has ended or is about to end",
     }
 }
 
-/// Result of the runtime.
+/// The result type of the runtime.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// One line with the error and all its causes.
@@ -362,7 +361,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Some libraries repeat the cause in their own message.
+        // Some libraries repeat the cause in their message.
         if !line.ends_with(&text) {
             line.push_str(": ");
             line.push_str(&text);
@@ -384,7 +383,7 @@ mod tests {
             inner: Box::new(candle_core::Error::Msg("shape mismatch".to_owned())),
             backtrace: Box::new(Backtrace::force_capture()),
         };
-        let told = chain(&Error::from(error));
-        assert_eq!(told, "the network cannot be computed: shape mismatch");
+        let line = chain(&Error::from(error));
+        assert_eq!(line, "cannot compute the network: shape mismatch");
     }
 }

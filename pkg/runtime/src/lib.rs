@@ -1,23 +1,23 @@
-//! The worker runtime of di-worker: reinforcement learning by three roles that share a storage.
+//! The runtime of di-worker: reinforcement learning by three roles that share a storage.
 //!
-//! | what | where |
+//! | Subject | Modules |
 //! |---|---|
-//! | the environments | [`game`] |
-//! | the model and how it learns | [`policy`], [`network`], [`adam`], [`ppo`], [`staleness`] |
-//! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`event_loop`] |
-//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], [`summary`], waited for in [`mod@blocking`] |
-//! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
+//! | environments | [`game`] |
+//! | model and optimiser | [`policy`], [`network`], [`adam`], [`ppo`], [`staleness`] |
+//! | sampling | [`rollout`], [`sampling`], [`sampler`], on the loops of [`event_loop`] |
+//! | stored files | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], [`summary`]; blocking calls in [`blocking`] |
+//! | collectors and learners | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
-//! | how all of them live | [`lifecycle`], with [`mapping_thread`] for what computes beside it |
-//! | the coordinator's side | [`endpoint`], [`replica_table`], [`shared_replicas`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`], to its [`outcome`] |
-//! | who has all of them run, pause and end, and how many there are | [`panel`], [`scale`] |
-//! | many seeds, each trained alone | [`sweep`] |
-//! | what tests run | [`probe`], [`idle`] |
-//! | what goes between them | [`wire`], [`env`](mod@env) |
+//! | life cycle of all workers | [`lifecycle`], [`mapping_thread`] |
+//! | coordinator | [`endpoint`], [`replica_table`], [`shared_replicas`], [`dispatch`], [`training`], [`coordinator`]; [`serial`] in one process; [`outcome`] |
+//! | control of replicas: pause, start, scale | [`panel`], [`scale`] |
+//! | one training per seed | [`sweep`] |
+//! | helpers of tests | [`probe`], [`idle`] |
+//! | protocol and environment variables | [`wire`], [`env`](mod@env) |
 //!
-//! The result of a task depends on the task alone, never on who does it or when: a seed gives the
-//! same training with one collector or with five, whether or not some are lost on the way. Only how
-//! many environments a collector plays in must be the same in all of them.
+//! The result of a task depends only on the task, not on the replica that runs it. A seed gives the
+//! same training with one collector or with five, also if collectors are lost. Only the number of
+//! environments per collector must be the same in all collectors.
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
 pub mod adam;

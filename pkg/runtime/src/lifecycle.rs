@@ -1,8 +1,10 @@
 //! The life cycle of a worker: configured, started, polled, paused, ended.
 //!
-//! A worker is driven by calls ([`Call`]) that arrive over HTTP ([`handles`]) on the port of its replica. What they lead to is decided by
-//! [`Status`], which is pure. [`launch`] runs a [`Worker`] on a thread of its own; what does not poll, but hands things out, keeps the same
-//! life cycle by a [`PauseGate`].
+//! HTTP calls ([`Call`], served by [`lifecycle_routes`]) on the port of the replica drive a worker.
+//! [`Status`] is the pure state machine. [`launch_worker`] runs a [`Worker`] on its own thread. A
+//! process that hands out tasks instead of polling uses a [`PauseGate`].
+//!
+//! See docs/decisions/0019.
 
 mod pause_gate;
 mod routes;
@@ -20,39 +22,40 @@ pub use status::{Call, Status};
 
 use crate::Result;
 
-/// What is configured once, then polled until it is told to end.
+/// A worker: configured once, then polled until an exit call.
 pub trait Worker: Send + 'static {
-    /// What it is configured with, as JSON where that comes over HTTP.
+    /// The configuration; JSON when it arrives over HTTP.
     type Config: DeserializeOwned + Send;
 
-    /// What the log calls it.
+    /// The name in the log.
     const NAME: &'static str;
 
-    /// Sets it up: storage, devices, threads. Called again only while it does not run. A configuration that cannot be used is
-    /// [`BadConfig`](crate::Error::BadConfig) before anything of it is taken on: the worker is as it was.
+    /// Prepares storage, devices and threads. Called again only while the worker does not run. An
+    /// unusable configuration is [`BadConfig`](crate::Error::BadConfig), and the worker keeps its
+    /// state.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
-    /// Does one step. Requests are served between two of them, so it should not wait for work: it tells that there was none. After a step that
-    /// did something the counts and [`stats`](Self::stats) are logged; others are silent, as there are twenty a second of an idle worker. An
-    /// error ends the worker.
+    /// Performs one step. Calls are served between two polls, so a poll must not wait for work; it
+    /// returns [`PollResult::NOTHING`]. Counts and [`stats`](Self::stats) are logged after polls
+    /// that did something; an idle worker polls twenty times a second. An error ends the worker.
     fn poll(&mut self) -> Result<PollResult>;
 
-    /// What is told beside the counts.
+    /// Numbers that are reported in addition to the counts.
     fn stats(&self) -> Stats {
         Stats::new()
     }
 
-    /// It is to run from now on. An error ends the worker, as one of a poll.
+    /// Called before the first poll after a start. An error ends the worker.
     fn start(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// It is not polled from now on. An error ends the worker.
+    /// Called when polling is suspended. An error ends the worker.
     fn pause(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// It is not polled any more. An error is how it ends.
+    /// Called after the last poll. An error is the result of the worker.
     fn exit(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,8 +1,11 @@
-//! A control panel: has replicas configured, started, paused, resumed and ended, by their [handles](crate::life).
+//! The control panel: configures, starts, pauses, resumes and ends replicas through their
+//! [life-cycle routes](crate::lifecycle).
 //!
-//! It is level-triggered. Whoever has replicas looks at each every so often, and at each look a replica is told what [brings it
-//! nearer](rule) to how the gate of the panel is. So one that comes late, was started anew, or could not be told is told then, and whoever else
-//! calls the same handles disturbs nothing.
+//! It is level-triggered: it polls each replica regularly and makes the calls that [bring the
+//! replica to the status of the panel](rule). New and restarted replicas and failed calls are
+//! handled by the next poll; calls by other clients do no harm.
+//!
+//! See docs/decisions/0024.
 
 mod configs;
 mod handler;
@@ -32,32 +35,32 @@ pub use configs::Configs;
 pub(crate) use handler::ControlPanelHandler;
 use rule::ReplicaState;
 
-/// How long a replica may take to say how it is, and to heed what needs no wait.
-const LIMIT: Duration = Duration::from_secs(3);
-/// How long it may take to pause: it finishes its task.
-const PAUSE_LIMIT: Duration = Duration::from_secs(10);
+/// Timeout of polls and of calls that do not wait.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of a pause call: the replica finishes its task first.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Those whom a panel leads.
+/// The replicas of a control panel.
 pub(crate) trait WorkerGroup: Clone + Send + Sync + 'static {
-    /// What they are to be configured with, of the body of a call.
+    /// Parses the body of a configure call.
     fn parse_configs(config: Value) -> Result<Configs>;
 
-    /// All of them; one without a role is not configured.
+    /// All replicas; a replica without a role is not configured.
     fn list_members(&self) -> Vec<(Option<Role>, Address)>;
 
-    /// Notes how one of them is, if it answers.
+    /// Records the report of a replica, or that it did not answer.
     fn record_report(&self, address: &Address, report: Option<&Report>);
 
-    /// Whether nobody else can start those that somebody paused alone.
+    /// Whether no other client can start replicas that were paused one by one.
     fn are_owned_exclusively(&self) -> bool {
         false
     }
 
-    /// How long to wait until they are looked at again.
+    /// Time between two polls.
     fn poll_interval(&self) -> Duration;
 }
 
-/// The panel of who leads replicas. Clones are of the same one.
+/// The control panel of a process. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct ControlPanel {
     client: Client,
@@ -66,25 +69,25 @@ pub struct ControlPanel {
     replicas: Arc<Mutex<HashMap<String, Arc<WorkerSlot>>>>,
 }
 
-/// The configurations, and how often there were others.
+/// The configurations and their revision number.
 #[derive(Debug, Default)]
 struct Numbered {
     number: u64,
     configs: Configs,
 }
 
-/// What is known of a replica, which is told one thing after the other.
+/// The state of a replica. The lock serializes the calls to it.
 type WorkerSlot = tokio::sync::Mutex<Replica>;
 
 #[derive(Debug, Default)]
 struct Replica {
     known: ReplicaState,
-    /// Why it could not be told something, as was logged.
-    trouble: Option<String>,
+    /// The last logged error.
+    last_error: Option<String>,
 }
 
 impl ControlPanel {
-    /// One whose replicas are to be as the gate is.
+    /// A panel whose replicas follow the status of the gate.
     pub fn new(client: Client, gate: PauseGate, configs: Configs) -> Self {
         let configs = Numbered { number: 0, configs };
         Self {
@@ -95,7 +98,7 @@ impl ControlPanel {
         }
     }
 
-    /// Takes other configurations on for the next start; refused while it runs.
+    /// Stores new configurations for the next start; rejected while the gate runs.
     pub fn configure(&self, configs: Configs) -> Result<Report> {
         configs.check()?;
         self.gate.configure(|| {
@@ -106,17 +109,17 @@ impl ControlPanel {
         Ok(self.gate.current_report())
     }
 
-    /// Goes by the configurations of the one before it.
+    /// Restores the configurations of the previous coordinator instance.
     pub(crate) fn restore_configs(&self, configs: Configs) {
         lock_unpoisoned(&self.configs).configs = configs;
     }
 
-    /// What replicas are configured with.
+    /// The current configurations.
     pub(crate) fn current_configs(&self) -> Configs {
         lock_unpoisoned(&self.configs).configs.clone()
     }
 
-    /// Has a replica start with all others even if somebody paused it alone.
+    /// Resumes a manually paused replica with the next start of all.
     async fn clear_manual_pause(&self, address: &Address) {
         self.worker_slot(address).lock().await.known.clear_manual_pause();
     }
@@ -126,47 +129,47 @@ impl ControlPanel {
         replicas.entry(address.url.clone()).or_default().clone()
     }
 
-    /// Looks at all replicas again and again, for ever. One that is slow to heed something holds up no other.
-    pub(crate) async fn control_loop<C: WorkerGroup>(&self, crew: &C) {
-        let mut looks = JoinSet::new();
-        let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
+    /// Polls all replicas until dropped. A slow replica does not delay the others.
+    pub(crate) async fn control_loop<C: WorkerGroup>(&self, group: &C) {
+        let mut polls = JoinSet::new();
+        let mut in_progress: HashMap<String, AbortHandle> = HashMap::new();
         loop {
-            while looks.try_join_next().is_some() {}
-            under_way.retain(|_, look| !look.is_finished());
-            let members = crew.list_members();
+            while polls.try_join_next().is_some() {}
+            in_progress.retain(|_, poll| !poll.is_finished());
+            let members = group.list_members();
             let urls: HashSet<_> = members.iter().map(|(_, one)| one.url.as_str()).collect();
             lock_unpoisoned(&self.replicas).retain(|url, _| urls.contains(url.as_str()));
             for (role, address) in members {
-                if let Entry::Vacant(free) = under_way.entry(address.url.clone()) {
-                    let (panel, crew) = (self.clone(), crew.clone());
-                    let look = async move { panel.poll_member(&crew, role, &address).await };
-                    free.insert(looks.spawn(look));
+                if let Entry::Vacant(free) = in_progress.entry(address.url.clone()) {
+                    let (panel, group) = (self.clone(), group.clone());
+                    let poll = async move { panel.poll_member(&group, role, &address).await };
+                    free.insert(polls.spawn(poll));
                 }
             }
-            sleep(crew.poll_interval()).await;
+            sleep(group.poll_interval()).await;
         }
     }
 
-    /// Looks at one of a crew.
+    /// Polls one replica and records its report.
     async fn poll_member(
         &self,
-        crew: &impl WorkerGroup,
+        group: &impl WorkerGroup,
         role: Option<Role>,
         address: &Address,
     ) -> Option<Report> {
         let report = self.poll_worker(role, address).await;
-        crew.record_report(address, report.as_ref());
+        group.record_report(address, report.as_ref());
         report
     }
 
-    /// Looks at a replica, and tells it what it should be told; how it is then, if it answers.
+    /// Polls a replica and makes the calls that it needs. Returns the last report.
     async fn poll_worker(&self, role: Option<Role>, address: &Address) -> Option<Report> {
         let seat = self.worker_slot(address);
-        let Replica { known, trouble } = &mut *seat.lock().await;
+        let Replica { known, last_error } = &mut *seat.lock().await;
         let url = format!("http://{}/lifecycle", address.url);
-        let request = self.client.get(&url).timeout(LIMIT);
+        let request = self.client.get(&url).timeout(CALL_TIMEOUT);
         let mut report = send_for_report(request, url).await.ok()?;
-        // Tasks that are on their way are finished first, and may need several replicas.
+        // In-flight tasks finish first, because they may need several replicas.
         let Some(panel) = self.gate.settled_status() else {
             return Some(report);
         };
@@ -176,16 +179,16 @@ impl ControlPanel {
         for call in known.next_calls(panel, number) {
             let body = config.as_ref().map(|(_, config)| config);
             if *call == Call::Pause {
-                // It is to go on, even if this is not heeded in time.
+                // The replica is resumed later even if this call times out.
                 known.clear_manual_pause();
             }
             match self.send_call(address, *call, body).await {
-                Ok(told) => report = told,
+                Ok(reported) => report = reported,
                 Err(error) => {
                     let why = chain(&error);
-                    if trouble.as_ref() != Some(&why) {
-                        tracing::warn!("cannot {call} {}, trying again: {why}", address.url);
-                        *trouble = Some(why);
+                    if last_error.as_ref() != Some(&why) {
+                        tracing::warn!("cannot {call} replica {}, retrying: {why}", address.url);
+                        *last_error = Some(why);
                     }
                     return Some(report);
                 }
@@ -195,16 +198,17 @@ impl ControlPanel {
                 known.given = number;
             }
         }
-        *trouble = None;
+        *last_error = None;
         Some(report)
     }
 
-    /// Calls replicas, whatever they should be; waits for their word, but not for long.
+    /// Makes one call to several replicas, whatever the status of the panel, and waits for the
+    /// responses.
     pub async fn call_all(&self, call: Call, addresses: &[Address]) {
         let calls = addresses.iter().map(|address| async move {
             if let Err(error) = self.send_call(address, call, None).await {
                 let why = chain(&error);
-                tracing::warn!("no word of the {call} of {}: {why}", address.url);
+                tracing::warn!("no response to {call} from replica {}: {why}", address.url);
             }
         });
         join_all(calls).await;
@@ -213,9 +217,9 @@ impl ControlPanel {
     async fn send_call(&self, address: &Address, call: Call, config: Option<&Value>) -> Result<Report> {
         let url = format!("http://{}/lifecycle/{call}", address.url);
         let limit = if call == Call::Pause {
-            PAUSE_LIMIT
+            PAUSE_TIMEOUT
         } else {
-            LIMIT
+            CALL_TIMEOUT
         };
         let mut request = self.client.post(&url).timeout(limit);
         if let (Call::Configure, Some(config)) = (call, config) {
@@ -224,14 +228,14 @@ impl ControlPanel {
         send_for_report(request, url).await
     }
 
-    /// What there is for a role, and its number.
+    /// The revision number and the configuration of a role.
     fn config_for_role(&self, role: Role) -> Option<(u64, Value)> {
         let numbered = lock_unpoisoned(&self.configs);
         Some((numbered.number, numbered.configs.for_role(role)?))
     }
 }
 
-/// What a replica answers.
+/// Sends a request and parses the report in the response.
 async fn send_for_report(request: RequestBuilder, url: String) -> Result<Report> {
     let answer = async { request.send().await?.bytes().await };
     let answer = match answer.await {
@@ -246,7 +250,7 @@ async fn send_for_report(request: RequestBuilder, url: String) -> Result<Report>
     serde_json::from_value(envelope.data).map_err(no_report)
 }
 
-/// Nothing panics while it holds one.
+/// Locks a mutex. No code panics while it holds one.
 fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,4 @@
-//! Which replicas there are, which of them can work, and which are lost. Pure: time comes from
-//! outside.
+//! The pure table of replicas: which can take tasks, and which are lost. Time is an argument.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,15 +12,15 @@ use crate::{Address, wire::Role};
 /// When a replica counts as lost.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaTimeouts {
-    /// Unreachable for so long after it once answered.
+    /// A replica that answered before is lost after this time without an answer.
     pub silent: Duration,
-    /// Never answered for so long: its pod may have to be scheduled and its image pulled.
+    /// A replica that never answered is lost after this time: scheduling and image pull take time.
     pub first_answer: Duration,
-    /// Failed so many tasks in a row.
+    /// A replica is lost after this number of failed tasks in a row.
     pub failed_tasks: u32,
-    /// Pause between two looks at the endpoint and at the replicas.
+    /// Time between two polls of the endpoint and of the replicas.
     pub poll: Duration,
-    /// Longest time for one task.
+    /// Timeout of one task.
     pub task: Duration,
 }
 
@@ -37,23 +36,23 @@ impl Default for ReplicaTimeouts {
     }
 }
 
-/// A replica to be reported as failed.
+/// A lost replica, to be reported as failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostReplica {
-    /// What it was.
+    /// The role.
     pub role: Role,
     /// Pod name.
     pub pod: String,
-    /// Why it counts as lost.
+    /// The reason.
     pub reason: String,
 }
 
-/// A replica that a task can be sent to.
+/// A replica that can take a task.
 #[derive(Clone, Debug)]
 pub struct ReadyReplica {
-    /// Where it is.
+    /// The address.
     pub address: Address,
-    /// Closes when the replica leaves the fleet, so that nobody waits for its answer any longer.
+    /// Closes when the replica leaves the table, so that its pending requests are cancelled.
     pub gone: watch::Receiver<()>,
 }
 
@@ -64,7 +63,7 @@ struct ReplicaEntry {
     since: Instant,
     answered: Option<Instant>,
     reachable: bool,
-    /// It is there, and takes no task on.
+    /// Reachable, but takes no tasks.
     paused: bool,
     failed_tasks: u32,
     gone: watch::Sender<()>,
@@ -75,14 +74,14 @@ struct ReplicaEntry {
 pub struct ReplicaTable {
     patience: ReplicaTimeouts,
     members: HashMap<String, ReplicaEntry>,
-    /// Names that were lost. A successor has a fresh name, so these are never connected to again.
+    /// Names of lost replicas. A replacement has a new name, so these are never used again.
     lost: HashSet<String>,
-    /// Losses that the endpoint does not know of yet.
+    /// Losses to report to the endpoint.
     unreported: Vec<LostReplica>,
 }
 
 impl ReplicaTable {
-    /// An empty fleet.
+    /// An empty table.
     pub fn new(patience: ReplicaTimeouts) -> Self {
         Self {
             patience,
@@ -92,7 +91,7 @@ impl ReplicaTable {
         }
     }
 
-    /// Takes over what the endpoint lists: new names join, vanished ones leave. Returns both.
+    /// Updates the table from the endpoint's list. Returns the added and the removed replicas.
     pub fn sync_listed(
         &mut self,
         listed: &[(Role, Address)],
@@ -127,7 +126,7 @@ impl ReplicaTable {
         (joined, left)
     }
 
-    /// A replica answered, and told whether it takes tasks on. Returns whether that is news.
+    /// Records an answer and whether the replica runs. Returns whether something changed.
     pub fn mark_answered(&mut self, pod: &str, runs: bool, now: Instant) -> bool {
         let Some(member) = self.members.get_mut(pod) else {
             return false;
@@ -138,35 +137,36 @@ impl ReplicaTable {
         before != (true, !runs)
     }
 
-    /// A replica gave a task back: it gets no more until it runs. That is no failure, and no silence.
+    /// Records that a paused replica returned a task. It gets no tasks until it runs; this is no
+    /// failure.
     pub fn mark_paused(&mut self, pod: &str) {
         if let Some(member) = self.members.get_mut(pod) {
             member.paused = true;
         }
     }
 
-    /// A replica did not answer: it gets no more tasks until it does.
+    /// Records that a replica did not answer. It gets no tasks until it answers.
     pub fn mark_unreachable(&mut self, pod: &str) {
         if let Some(member) = self.members.get_mut(pod) {
             member.reachable = false;
         }
     }
 
-    /// A replica did its task.
+    /// Records a finished task.
     pub fn task_done(&mut self, pod: &str) {
         if let Some(member) = self.members.get_mut(pod) {
             member.failed_tasks = 0;
         }
     }
 
-    /// A replica did not do its task.
+    /// Records a failed task.
     pub fn task_failed(&mut self, pod: &str) {
         if let Some(member) = self.members.get_mut(pod) {
             member.failed_tasks += 1;
         }
     }
 
-    /// Removes the replicas whose time is over, and remembers to report them.
+    /// Removes the replicas that exceeded a limit and records them for the report.
     pub fn remove_lost(&mut self, now: Instant) -> Vec<LostReplica> {
         let patience = self.patience;
         let losses: Vec<_> = self
@@ -189,7 +189,7 @@ impl ReplicaTable {
         losses
     }
 
-    /// What the endpoint must be told.
+    /// The lost replicas that the endpoint does not know.
     pub fn unreported_losses(&self) -> Vec<(Role, String)> {
         self.unreported
             .iter()
@@ -197,13 +197,13 @@ impl ReplicaTable {
             .collect()
     }
 
-    /// The endpoint was told.
-    pub fn mark_reported(&mut self, told: &[(Role, String)]) {
+    /// Records that the endpoint accepted the report.
+    pub fn mark_reported(&mut self, names: &[(Role, String)]) {
         self.unreported
-            .retain(|loss| !told.iter().any(|(_, pod)| *pod == loss.pod));
+            .retain(|loss| !names.iter().any(|(_, pod)| *pod == loss.pod));
     }
 
-    /// Everyone, to be asked how they are.
+    /// All replicas.
     pub fn list_members(&self) -> Vec<(Role, Address)> {
         let members = self.members.values();
         members
@@ -211,13 +211,13 @@ impl ReplicaTable {
             .collect()
     }
 
-    /// Whether nobody is waited for.
+    /// Whether all replicas are reachable.
     pub fn is_settled(&self) -> bool {
         self.members.values().all(|member| member.reachable)
     }
 
-    /// The replicas that can work, longest there first: of several learners it is always the same
-    /// one that trains.
+    /// The replicas that can take tasks, oldest first: the same learner of several trains each
+    /// time.
     pub fn ready_replicas(&self, role: Role) -> Vec<ReadyReplica> {
         let mut ready: Vec<_> = self
             .members
@@ -240,13 +240,13 @@ impl ReplicaEntry {
         if self.failed_tasks >= patience.failed_tasks {
             return Some(format!("it failed {} tasks in a row", self.failed_tasks));
         }
-        let (limit, since, what) = match self.answered {
+        let (limit, since, text) = match self.answered {
             Some(last) => (patience.silent, last, "it has not answered"),
             None => (patience.first_answer, self.since, "it never answered"),
         };
         let waited = now.saturating_duration_since(since);
         (!self.reachable && waited >= limit)
-            .then(|| format!("{what} for {:.0} s", waited.as_secs_f64()))
+            .then(|| format!("{text} for {:.0} s", waited.as_secs_f64()))
     }
 }
 

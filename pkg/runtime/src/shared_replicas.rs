@@ -1,4 +1,4 @@
-//! The fleet, shared between who keeps it up to date and who gives it work.
+//! The replica table, shared by the tasks that update it and the dispatcher.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,46 +17,46 @@ use crate::{
     wire::{Replicas, Role},
 };
 
-/// A fleet that several tasks look at and change.
+/// A shared replica table.
 #[derive(Clone, Debug)]
 pub struct SharedReplicas {
-    fleet: Arc<Mutex<ReplicaTable>>,
+    table: Arc<Mutex<ReplicaTable>>,
     changed: watch::Sender<()>,
     patience: ReplicaTimeouts,
 }
 
 impl SharedReplicas {
-    /// An empty one.
+    /// An empty table.
     pub fn new(patience: ReplicaTimeouts) -> Self {
         Self {
-            fleet: Arc::new(Mutex::new(ReplicaTable::new(patience))),
+            table: Arc::new(Mutex::new(ReplicaTable::new(patience))),
             changed: watch::Sender::new(()),
             patience,
         }
     }
 
-    /// When a replica counts as lost.
+    /// The time limits.
     pub const fn timeouts(&self) -> ReplicaTimeouts {
         self.patience
     }
 
-    /// Wakes whenever who is ready may have changed.
+    /// Subscribes to changes of the ready replicas.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// The replicas that can work.
+    /// The replicas that can take tasks.
     pub fn ready_replicas(&self, role: Role) -> Vec<ReadyReplica> {
         self.lock_table().ready_replicas(role)
     }
 
-    /// Takes over what the endpoint lists. A URL that cannot be understood is left out.
+    /// Updates the table from the endpoint's list. Invalid URLs are skipped.
     pub fn sync_listed(&self, replicas: &Replicas) {
         let parse = |role| {
             move |url: &String| match Address::parse(url) {
                 Ok(address) => Some((role, address)),
                 Err(error) => {
-                    tracing::warn!("ignoring a replica: {error}");
+                    tracing::warn!("ignoring a listed replica: {error}");
                     None
                 }
             }
@@ -73,35 +73,35 @@ impl SharedReplicas {
             tracing::info!("found {}, connecting to {}", address.pod, address.url);
         }
         for address in &left {
-            tracing::info!("{} is no longer listed, dropping it", address.pod);
+            tracing::info!("replica {} is no longer listed, removed", address.pod);
         }
         self.changed.send_replace(());
     }
 
-    /// Notes that a replica did its task.
+    /// Records a finished task.
     pub fn task_done(&self, pod: &str) {
         self.lock_table().task_done(pod);
     }
 
-    /// Notes that a replica did not do its task, and whether it could be reached.
+    /// Records a failed task and whether the replica was reachable.
     pub fn task_failed(&self, pod: &str, reachable: bool) {
-        let mut fleet = self.lock_table();
-        fleet.task_failed(pod);
+        let mut table = self.lock_table();
+        table.task_failed(pod);
         if !reachable {
-            fleet.mark_unreachable(pod);
+            table.mark_unreachable(pod);
         }
-        let losses = fleet.remove_lost(Instant::now());
-        drop(fleet);
+        let losses = table.remove_lost(Instant::now());
+        drop(table);
         self.announce_losses(&losses);
     }
 
-    /// Notes that a replica gave a task back, as it is paused.
+    /// Records that a paused replica returned a task.
     pub fn mark_paused(&self, pod: &str) {
         self.lock_table().mark_paused(pod);
     }
 
-    /// Follows the endpoint's list and tells it of losses, for ever. Whatever the endpoint does,
-    /// training goes on with the replicas that are known.
+    /// Follows the endpoint's list and reports lost replicas until dropped. If the endpoint fails,
+    /// training continues with the known replicas.
     pub async fn follow_endpoint(&self, endpoint: &Endpoint) {
         let mut ticks = new_interval(self.patience.poll);
         let mut failing = false;
@@ -114,7 +114,7 @@ impl SharedReplicas {
                 }
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::warn!("going on with the replicas known: {}", chain(&error));
+                    tracing::warn!("cannot reach the replica endpoint, training continues with the known replicas: {}", chain(&error));
                 }
                 _ => {}
             }
@@ -142,10 +142,9 @@ impl SharedReplicas {
         }
     }
 
-    /// Nothing panics while it holds the lock, and if something did, the fleet would still be
-    /// whole.
+    /// Locks the table. No code panics while it holds the lock.
     fn lock_table(&self) -> MutexGuard<'_, ReplicaTable> {
-        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,27 +161,27 @@ impl WorkerGroup for SharedReplicas {
     }
 
     fn record_report(&self, address: &Address, report: Option<&Report>) {
-        let (mut fleet, now) = (self.lock_table(), Instant::now());
+        let (mut table, now) = (self.lock_table(), Instant::now());
         let Some(report) = report else {
-            fleet.mark_unreachable(&address.pod);
-            let losses = fleet.remove_lost(now);
-            drop(fleet);
+            table.mark_unreachable(&address.pod);
+            let losses = table.remove_lost(now);
+            drop(table);
             return self.announce_losses(&losses);
         };
-        let news = fleet.mark_answered(&address.pod, report.running, now);
-        drop(fleet);
-        if news {
+        let has_changed = table.mark_answered(&address.pod, report.running, now);
+        drop(table);
+        if has_changed {
             if report.running {
                 tracing::info!("connected to {}", address.pod);
             } else {
-                tracing::info!("{} is {}, it gets no task", address.pod, report.status);
+                tracing::info!("replica {} is {} and gets no tasks", address.pod, report.status);
             }
             self.changed.send_replace(());
         }
     }
 
     fn poll_interval(&self) -> Duration {
-        // Whoever just starts should not wait long for work.
+        // Poll faster until all replicas have answered, so that they get tasks soon.
         if self.lock_table().is_settled() {
             self.patience.poll
         } else {

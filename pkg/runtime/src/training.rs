@@ -82,13 +82,13 @@ pub struct Stored {
 /// Trains from where `stored` and `progress` are until the goal is reached (true) or the iterations are used up (false).
 pub async fn run_training(
     goal: &Goal,
-    field: DispatchContext<'_>,
+    context: DispatchContext<'_>,
     stored: &BlockingCell<Stored>,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
-        field
-            .roster
+        context
+            .replicas
             .ready_replicas(role)
             .into_iter()
             .map(|ready| ready.address.pod)
@@ -113,17 +113,17 @@ pub async fn run_training(
             let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
             let tasks = tasks.await;
             let tasks = &tasks[..goal.tasks];
-            let reports: Vec<CollectorReport> = dispatch_tasks(field, Role::Collector, tasks).await?;
+            let reports: Vec<CollectorReport> = dispatch_tasks(context, Role::Collector, tasks).await?;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
         let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
         let tasks = tasks.await;
-        let collecting = dispatch_tasks(field, Role::Collector, &tasks);
+        let collecting = dispatch_tasks(context, Role::Collector, &tasks);
         let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
             Some(frames) => {
                 let task = [learner_task(goal, stored, iteration, frames).await];
-                let learning = dispatch_tasks::<_, LearnerReport>(field, Role::Learner, &task);
+                let learning = dispatch_tasks::<_, LearnerReport>(context, Role::Learner, &task);
                 let (reports, learned) = tokio::try_join!(collecting, learning)?;
                 (reports, Some(learned))
             }
@@ -148,7 +148,7 @@ pub async fn run_training(
             tracing::info!("{}", progress.log_line());
         });
         stats.extend(progress.borrow().stats());
-        field.gate.set_stats(stats.clone());
+        context.gate.set_stats(stats.clone());
         let noted = stats.clone();
         let note = move |Stored { keeper, .. }: &mut Stored| {
             keeper.record_iteration(iteration, &noted);
@@ -172,7 +172,7 @@ pub async fn run_training(
             learned
         } else {
             let task = learner_task(goal, stored, iteration, paths).await;
-            dispatch_tasks(field, Role::Learner, &[task]).await?
+            dispatch_tasks(context, Role::Learner, &[task]).await?
         };
         for report in learned {
             stats = report.stats();

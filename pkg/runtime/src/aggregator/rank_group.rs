@@ -13,10 +13,10 @@ use crate::{
     wire::Role,
 };
 
-/// What the lowest rank that does not run is called in the stats.
+/// The stat with the lowest rank that does not run.
 const IDLE_RANK: &str = "idle_rank";
 
-/// The ranks of an aggregator, in their order. Clones are of the same ones.
+/// The ranks of an aggregator, in order. Clones share their state.
 #[derive(Clone, Debug)]
 pub(super) struct RankGroup {
     gate: PauseGate,
@@ -27,14 +27,14 @@ pub(super) struct RankGroup {
 #[derive(Debug, Default)]
 struct RankState {
     all: Vec<Address>,
-    /// None of them was missed since they were told of.
+    /// Whether no rank was lost since the list was read.
     sure: bool,
-    /// Those that do not run though they should, and how they are; nothing where they do not answer.
+    /// Ranks that should run and do not, with their status; none if they do not answer.
     idle: BTreeMap<usize, Option<Status>>,
 }
 
 impl RankGroup {
-    /// Those that are to be as the gate is, and are looked at this often.
+    /// Ranks that follow the gate and are polled at this interval.
     pub(super) fn new(gate: PauseGate, poll: Duration) -> Self {
         Self {
             gate,
@@ -43,18 +43,18 @@ impl RankGroup {
         }
     }
 
-    /// All of them, once they are known.
+    /// All known ranks.
     pub(super) fn all_ranks(&self) -> Vec<Address> {
         self.lock_state().all.clone()
     }
 
-    /// Rank 0, unless one of them was missed.
+    /// Rank 0, if no rank was lost.
     pub(super) fn known_rank_0(&self) -> Option<Address> {
         let known = self.lock_state();
         known.all.first().filter(|_| known.sure).cloned()
     }
 
-    /// Takes over who they are.
+    /// Sets the list of ranks.
     pub(super) fn set_ranks(&self, all: Vec<Address>) {
         *self.lock_state() = RankState {
             all,
@@ -63,12 +63,12 @@ impl RankGroup {
         };
     }
 
-    /// One was missed: others may have taken their place.
+    /// Marks the list as outdated after a failure: a replacement may be listed.
     pub(super) fn mark_uncertain(&self) {
         self.lock_state().sure = false;
     }
 
-    /// Why no task can be done, where one of them is there and does not run.
+    /// The error of a task while a rank does not run.
     pub(super) fn idle_rank_error(&self) -> Option<Error> {
         let known = self.lock_state();
         let mut idle = known.idle.iter();
@@ -96,7 +96,7 @@ impl WorkerGroup for RankGroup {
     }
 
     fn list_members(&self) -> Vec<(Option<Role>, Address)> {
-        // Rank 0 tells the others how to train.
+        // Rank 0 sends its configuration to the others.
         let roles = std::iter::once(Some(Role::Learner)).chain(std::iter::repeat(None));
         roles.zip(self.all_ranks()).collect()
     }

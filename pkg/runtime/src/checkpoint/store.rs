@@ -8,17 +8,17 @@ use crate::{
     Error, Result, chain, game::Game, lifecycle::Stats, model::Model, storage::Storage, summary::Summary,
 };
 
-/// What a coordinator was told.
-const ORDERS: &str = "orders.json";
+/// The settings that a coordinator received at run time.
+const SETTINGS_FILE: &str = "orders.json";
 
-/// When checkpoints are saved, and how many stay.
+/// When checkpoints are saved, and how many are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointPolicy {
-    /// Least time between two.
+    /// Minimum time between two checkpoints.
     pub every: Duration,
-    /// How many stay, the newest; at least one does.
+    /// Number of checkpoints to keep, at least 1.
     pub latest: usize,
-    /// Go on from none, and remove those that there are.
+    /// Ignore and remove existing checkpoints.
     pub fresh: bool,
 }
 
@@ -32,21 +32,23 @@ impl Default for CheckpointPolicy {
     }
 }
 
-/// Keeps the checkpoints of a training, in a folder that is its own, and its summary beside that: others in the same storage are not touched.
+/// Stores the checkpoints of a training in its own folder, and its summary. Other trainings in the
+/// same storage are not touched.
 #[derive(Debug)]
 pub struct CheckpointStore {
     storage: Storage,
     folder: PathBuf,
     of: (Game, u64),
     keep: CheckpointPolicy,
-    /// Frames and mean return of where the training is, unless a checkpoint has it.
+    /// Frames and mean return that are not in a checkpoint.
     unsaved: Option<(u64, Option<f64>)>,
     saved_at: Instant,
     summary: Option<Summary>,
 }
 
 impl CheckpointStore {
-    /// The keeper of who trains in a game with a seed, in `checkpoints-GAME-SEED` and `summaries/GAME-SEED.jsonl` of a folder.
+    /// Opens the store of a game and seed: `checkpoints-GAME-SEED` and `summaries/GAME-SEED.jsonl`
+    /// in `folder`.
     pub fn open(storage: Storage, folder: &Path, of: (Game, u64), keep: CheckpointPolicy) -> Result<Self> {
         let (game, seed) = of;
         let folder = folder.join(format!("checkpoints-{game}-{seed}"));
@@ -62,14 +64,15 @@ impl CheckpointStore {
         })
     }
 
-    /// The newest checkpoint that can be gone on from. One that cannot is put aside, so that no later one is taken for older than it.
+    /// Loads the newest valid checkpoint. An invalid one is renamed, so that later saves are not
+    /// taken for older ones.
     pub fn load_newest(&self) -> Result<Option<Checkpoint>> {
         if self.keep.fresh {
             self.remove_all()?;
             self.storage.create_folder(&self.folder)?;
             return Ok(None);
         }
-        // What was being written when the process was killed.
+        // Remove temporary files of a killed process.
         for path in self.storage.list_entries(&self.folder)? {
             if path.extension().is_some_and(|extension| extension == "tmp") {
                 self.storage.remove(&path)?;
@@ -79,18 +82,18 @@ impl CheckpointStore {
             match self.load_version(version, &path) {
                 Ok(checkpoint) => {
                     tracing::info!(
-                        "going on from {}: iteration {version}, {} frames",
+                        "resuming from {}: iteration {version}, {} frames",
                         path.display(),
                         checkpoint.frames
                     );
                     return Ok(Some(checkpoint));
                 }
-                // What was not got at may be sound.
+                // A file that cannot be read may be valid.
                 Err(error) if !matches!(error, Error::BadFile { .. }) => return Err(error),
                 Err(error) => {
                     let aside = path.with_extension("unusable");
                     tracing::warn!(
-                        "not going on from {}, which is put aside as {}: {}",
+                        "checkpoint {} is invalid and was renamed to {}: {}",
                         path.display(),
                         aside.display(),
                         chain(&error)
@@ -102,7 +105,8 @@ impl CheckpointStore {
         Ok(None)
     }
 
-    /// Notes where the training is, and saves that if it is time to. A failure is told, and tried again at the next step.
+    /// Records the progress, and saves a checkpoint if one is due. A failure is logged; the next
+    /// iteration retries.
     pub fn record_progress(
         &mut self,
         frames: u64,
@@ -114,11 +118,11 @@ impl CheckpointStore {
             return;
         }
         if let Err(error) = self.save(model) {
-            tracing::warn!("going on without a checkpoint: {}", chain(&error));
+            tracing::warn!("cannot save a checkpoint, retrying after the next iteration: {}", chain(&error));
         }
     }
 
-    /// Saves where the training is, unless that was done.
+    /// Saves the recorded progress unless it is saved.
     pub fn save(&mut self, model: impl FnOnce() -> Result<Model>) -> Result<()> {
         let Some((frames, mean_return)) = self.unsaved else {
             return Ok(());
@@ -141,7 +145,8 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Notes the numbers of an iteration, for the summary. No training ends because that fails: it is told, and tried again at the next one.
+    /// Adds the stats of an iteration to the summary. A failure is logged and does not end the
+    /// training.
     pub fn record_iteration(&mut self, iteration: u64, stats: &Stats) {
         if self.summary.is_none() {
             let (game, seed) = self.of;
@@ -149,7 +154,7 @@ impl CheckpointStore {
             let path = summaries.join(format!("{game}-{seed}.jsonl"));
             match Summary::open(self.storage.clone(), path, iteration, self.keep.every) {
                 Ok(summary) => self.summary = Some(summary),
-                Err(error) => tracing::warn!("going on without a summary: {}", chain(&error)),
+                Err(error) => tracing::warn!("cannot open the summary, retrying after the next iteration: {}", chain(&error)),
             }
         }
         if let Some(summary) = &mut self.summary {
@@ -157,30 +162,30 @@ impl CheckpointStore {
         }
     }
 
-    /// Writes the summary, as nothing more is noted.
+    /// Writes the summary at the end.
     pub fn write_summary(&mut self) {
         if let Some(summary) = &mut self.summary {
             summary.write_file();
         }
     }
 
-    /// Keeps what a coordinator was told, for whoever goes on from the checkpoints.
+    /// Stores the settings of a coordinator for the next coordinator instance.
     pub fn save_settings(&self, file: &[u8]) -> Result<()> {
-        let written = self.storage.write_durably(&self.folder.join(ORDERS), file);
+        let written = self.storage.write_durably(&self.folder.join(SETTINGS_FILE), file);
         written.map(drop)
     }
 
-    /// What was kept of that.
+    /// Loads the stored settings.
     pub fn load_settings(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.folder.join(ORDERS);
+        let path = self.folder.join(SETTINGS_FILE);
         let is_there = self.storage.list_entries(&self.folder)?.contains(&path);
         is_there.then(|| self.storage.read(&path)).transpose()
     }
 
-    /// Removes all checkpoints, as the training has come to its end. It has done so even if they stay: that is told.
+    /// Removes all checkpoints of a finished training. A failure is only logged.
     pub fn remove_finished(&self) {
         if let Err(error) = self.remove_all() {
-            tracing::warn!("checkpoints stay: {}", chain(&error));
+            tracing::warn!("cannot remove the checkpoints of the finished training: {}", chain(&error));
         }
     }
 
@@ -200,7 +205,7 @@ impl CheckpointStore {
         }
     }
 
-    /// All, oldest first.
+    /// All checkpoints, oldest first.
     fn list_versions(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = self.storage.list_entries(&self.folder)?.into_iter();
         let mut found: Vec<_> = entries
@@ -215,7 +220,7 @@ fn file_name(version: u64) -> String {
     format!("checkpoint-{version}.bin")
 }
 
-/// The version in the name of a checkpoint.
+/// The version in the file name of a checkpoint.
 fn parse_version(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix("checkpoint-")?

@@ -2,10 +2,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, checkpoint::CheckpointStore, panel::Configs, scale::Counts};
 
-/// What a coordinator was told while it ran, kept for whoever goes on in its place.
+/// The settings that a coordinator received at run time, stored for the next coordinator instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PersistedSettings {
-    /// What its command line says: another job of the same name may say something else, and then that counts.
+    /// The settings of the command line. A job of the same name with other flags ignores the file.
     flags: (Counts, Configs),
     pub(super) counts: Counts,
     pub(super) configs: Configs,
@@ -20,18 +20,19 @@ impl PersistedSettings {
         }
     }
 
-    /// Those of a file, if they were given to one that was started as this one.
+    /// Parses a file; none if it was stored by a coordinator with other flags.
     pub(super) fn parse_matching(file: &[u8], flags: &(Counts, Configs)) -> Option<Self> {
         match serde_json::from_slice::<Self>(file) {
             Ok(orders) => (orders.flags == *flags).then_some(orders),
             Err(error) => {
-                tracing::warn!("going by the flags, as the orders cannot be read: {error}");
+                tracing::warn!("using the flags: cannot parse the stored settings (orders.json): {error}");
                 None
             }
         }
     }
 
-    /// Keeps them for whoever goes on; where they say no more than the command line, only if others were kept before.
+    /// Stores the settings. Settings that equal the flags are stored only if others were stored
+    /// before.
     pub(super) fn save_to(&self, keeper: &CheckpointStore) -> Result<()> {
         if self.equal_flags() && keeper.load_settings()?.is_none() {
             return Ok(());
@@ -90,13 +91,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keeper = open_store(&folder);
         let flags = (counts_of(2), Configs::default());
-        let told = |collectors| PersistedSettings::new(flags.clone(), counts_of(collectors), Configs::default());
-        told(2).save_to(&keeper).unwrap();
-        assert_eq!(keeper.load_settings().unwrap(), None, "the flags say that");
+        let settings_for = |collectors| PersistedSettings::new(flags.clone(), counts_of(collectors), Configs::default());
+        settings_for(2).save_to(&keeper).unwrap();
+        assert_eq!(keeper.load_settings().unwrap(), None, "equal to the flags");
         for collectors in [4, 2] {
-            told(collectors).save_to(&keeper).unwrap();
+            settings_for(collectors).save_to(&keeper).unwrap();
             let file = keeper.load_settings().unwrap().unwrap();
-            assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(told(collectors)));
+            assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(settings_for(collectors)));
         }
     }
 }

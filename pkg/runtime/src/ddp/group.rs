@@ -9,15 +9,15 @@ use super::{
 };
 use crate::{Error, Result, ppo::ProcessGroup};
 
-/// A rank among those of its unit, all of which have met.
+/// A rank connected with the other ranks of its learner group.
 #[derive(Debug)]
 pub struct Group {
     rank: u32,
     world: u32,
-    /// Of rank 0 those to all others, in their order; of another one that to rank 0.
+    /// On rank 0 the links to all others in rank order; on another rank the link to rank 0.
     links: Vec<Link>,
     limits: Limits,
-    /// Tasks so far.
+    /// Number of tasks so far.
     tasks: u64,
 }
 
@@ -32,12 +32,13 @@ impl Group {
         }
     }
 
-    /// Which one of the ranks this is.
+    /// The rank.
     pub const fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Of rank 0: calls the others to a task, and has all begin once each of them has loaded it, as `load` does it here.
+    /// On rank 0: sends a task to the other ranks and begins it when all have loaded it. `load`
+    /// loads it here.
     pub(super) fn begin_task<T>(&mut self, call: &Call, load: impl FnOnce() -> Result<T>) -> Result<T> {
         self.tasks += 1;
         let number = self.tasks;
@@ -46,7 +47,7 @@ impl Group {
         let loaded = self.wait_for_acks(number).and_then(|()| {
             let loaded = load();
             let ready = self.wait_for_ready(number);
-            // One that is lost matters more.
+            // A lost rank matters more than a task that cannot be loaded here.
             ready.and_then(|refusal| refusal.map_or(loaded, Err))
         });
         match &loaded {
@@ -57,7 +58,7 @@ impl Group {
         loaded
     }
 
-    /// Of another rank: the task that it is called to within this time, if it is.
+    /// On another rank: the next task, if one arrives in time.
     pub(super) fn poll_task(&mut self, within: Duration) -> Result<Option<(u64, Call)>> {
         let link = self.link_to_rank_0();
         if !link.is_readable(within)? {
@@ -72,9 +73,10 @@ impl Group {
         }
     }
 
-    /// Of another rank: tells what became of loading a task, and waits for the word to begin; none if it is not to be done.
+    /// On another rank: reports the result of loading and waits for the start. None if the task is
+    /// cancelled.
     pub(super) fn join_task<T>(&mut self, number: u64, loaded: Result<T>) -> Result<Option<T>> {
-        // Rank 0 waits for each that long.
+        // Rank 0 waits that long for each rank.
         let within = self.limits.hear + 2 * self.limits.step;
         let link = self.link_to_rank_0();
         link.send_message(&match &loaded {
@@ -82,7 +84,7 @@ impl Group {
             Err(error) => Message::Refused(number, crate::chain(error)),
         })?;
         if !link.is_readable(within)? {
-            return Err(link.out_of_step("it is silent"));
+            return Err(link.out_of_step("no message in time"));
         }
         match link.recv_message()? {
             Message::Go(of) if of == number => Ok(loaded.ok()),
@@ -91,12 +93,12 @@ impl Group {
         }
     }
 
-    /// Tells the others that one is lost, so that they say which.
+    /// Tells the other ranks which rank is lost.
     pub(super) fn mark_dead(&mut self, lost: u32, reason: &str) {
         let others = self.links.iter_mut().filter(|link| link.rank != lost);
         for link in others {
             let reason = reason.to_owned();
-            // One that does not hear it finds out by itself.
+            // A rank that misses the message detects the loss itself.
             link.send_message(&Message::Lost { rank: lost, reason }).ok();
         }
     }
@@ -110,7 +112,7 @@ impl Group {
     fn wait_for_acks(&mut self, number: u64) -> Result<()> {
         let deadline = Instant::now() + self.limits.hear;
         for link in &mut self.links {
-            // What was said of tasks that were called off comes first.
+            // Skip messages about cancelled tasks.
             loop {
                 if !link.is_readable(deadline.saturating_duration_since(Instant::now()))? {
                     return Err(Error::RankAbsent(link.rank));
@@ -126,7 +128,7 @@ impl Group {
         Ok(())
     }
 
-    /// Waits until all are ready; returns why the first cannot be.
+    /// Waits until all are ready; returns the first refusal.
     fn wait_for_ready(&mut self, number: u64) -> Result<Option<Error>> {
         let mut refusal = None;
         for link in &mut self.links {
@@ -160,7 +162,7 @@ impl ProcessGroup for Group {
             link.send_numbers(numbers)?;
             return link.recv_numbers(count, |place, sum| numbers[place] = sum);
         }
-        // In this order, whoever is the first to be done: how sums are rounded depends on it.
+        // Add in rank order: rounding depends on the order. See docs/decisions/0021.
         for link in &mut self.links {
             link.recv_numbers(count, |place, part| numbers[place] += part)?;
         }

@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, ppo::Settings, wire::LearnerTask};
 
-/// What ranks tell each other, beside numbers.
+/// A message between ranks, apart from gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Message {
-    /// Who connects.
+    /// The first message of a connection.
     Hello { unit: String, world: u32, rank: u32 },
-    /// All are there.
+    /// All ranks have joined.
     Welcome,
-    /// There is a task, of this number.
+    /// A task and its number.
     Begin(u64, Box<Call>),
-    /// It is known.
+    /// The task has arrived.
     Heard(u64),
-    /// All that it names is loaded.
+    /// The task is loaded.
     Ready(u64),
-    /// It cannot be done.
+    /// The task cannot be loaded.
     Refused(u64, String),
-    /// All are ready.
+    /// All ranks are ready.
     Go(u64),
-    /// Not all are.
+    /// The task is cancelled.
     Cancel(u64),
-    /// A rank is lost, and with it the unit.
+    /// A rank is lost, and with it the learner group.
     Lost { rank: u32, reason: String },
 }
 
-/// A task, and how to do it.
+/// A task with its seed and settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) task: LearnerTask,
@@ -41,7 +41,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// What the others make of it.
+    /// The call after a JSON round trip, as the other ranks receive it.
     pub(super) fn as_sent(&self) -> Result<Self> {
         serde_json::to_vec(self)
             .and_then(|text| serde_json::from_slice(&text))
@@ -52,7 +52,7 @@ impl Call {
 /// The connection to another rank.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Which one.
+    /// The rank at the other end.
     pub(super) rank: u32,
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -60,14 +60,14 @@ pub(super) struct Link {
 
 const MESSAGE: u8 = 1;
 const NUMBERS: u8 = 2;
-/// Kind and length.
+/// Length of the header: kind and payload length.
 const HEADER: usize = 1 + 4;
-/// The longest of both; ours are far shorter.
+/// Maximum payload length.
 const MAX_PAYLOAD: usize = 64 << 20;
-const FOREIGN: &str = "it does not speak as ranks do";
+const FOREIGN: &str = "the peer does not speak the rank protocol";
 
 impl Link {
-    /// A connection, on which nothing may take longer than `limit`.
+    /// A connection whose reads and writes time out after `limit`.
     pub(super) fn new(rank: u32, stream: TcpStream, limit: Duration) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -80,27 +80,27 @@ impl Link {
         })
     }
 
-    /// Tells the other rank something.
+    /// Sends a message.
     pub(super) fn send_message(&mut self, message: &Message) -> Result<()> {
-        let told = serde_json::to_vec(message)
+        let sent = serde_json::to_vec(message)
             .map_err(io::Error::other)
             .and_then(|text| self.send_frame(MESSAGE, text));
-        told.map_err(|source| self.rank_lost(source))
+        sent.map_err(|source| self.rank_lost(source))
     }
 
-    /// Sends numbers.
+    /// Sends gradients.
     pub(super) fn send_numbers(&mut self, numbers: &[f64]) -> Result<()> {
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
         let sent = self.send_frame(NUMBERS, bytes);
         sent.map_err(|source| self.rank_lost(source))
     }
 
-    /// Whether there is something to hear, or the other one is gone, within this time.
+    /// Whether a message or the end of the connection can be read within this time.
     pub(super) fn is_readable(&mut self, within: Duration) -> Result<bool> {
-        // No time at all would be for ever.
+        // A zero timeout would block forever.
         let within = within.max(Duration::from_millis(1));
         let limit = self.stream.read_timeout();
-        let stirs = limit.and_then(|limit| {
+        let readable = limit.and_then(|limit| {
             self.stream.set_read_timeout(Some(within))?;
             let peeked = self.stream.peek(&mut [0]);
             self.stream.set_read_timeout(limit)?;
@@ -110,10 +110,10 @@ impl Link {
                 Err(error) => Err(error),
             }
         });
-        stirs.map_err(|source| self.rank_lost(source))
+        readable.map_err(|source| self.rank_lost(source))
     }
 
-    /// Hears the next message.
+    /// Receives the next message.
     pub(super) fn recv_message(&mut self) -> Result<Message> {
         match self.recv_frame()? {
             Some(message) => Ok(message),
@@ -121,7 +121,7 @@ impl Link {
         }
     }
 
-    /// Hears as many numbers, and does with each and its place what is to be done.
+    /// Receives `count` numbers and passes each with its index to `with`.
     pub(super) fn recv_numbers(
         &mut self,
         count: usize,
@@ -140,9 +140,9 @@ impl Link {
         Ok(())
     }
 
-    /// The other rank is not where it should be.
-    pub(super) fn out_of_step(&self, what: impl std::fmt::Display) -> Error {
-        self.rank_lost(invalid_data(&format!("it is out of step: {what}")))
+    /// The other rank sent an unexpected message.
+    pub(super) fn out_of_step(&self, message: impl std::fmt::Display) -> Error {
+        self.rank_lost(invalid_data(&format!("unexpected message: {message}")))
     }
 
     fn rank_lost(&self, source: io::Error) -> Error {
@@ -161,7 +161,7 @@ impl Link {
         self.stream.write_all(&self.buffer)
     }
 
-    /// Receives a message, or numbers into the buffer. That a rank is lost is an error, whenever it is heard.
+    /// Receives a message, or numbers into the buffer. A `Lost` message is an error.
     fn recv_frame(&mut self) -> Result<Option<Message>> {
         let message = self.read_payload().and_then(|kind| match kind {
             NUMBERS => Ok(None),
@@ -178,7 +178,7 @@ impl Link {
         }
     }
 
-    /// Puts what comes next into the buffer, and returns its kind.
+    /// Reads the next payload into the buffer; returns its kind.
     fn read_payload(&mut self) -> io::Result<u8> {
         let mut header = [0; HEADER];
         self.read_exactly(&mut header)?;
@@ -197,15 +197,15 @@ impl Link {
     fn read_exactly(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.stream.read_exact(buffer).map_err(|error| {
             if error.kind() == ErrorKind::UnexpectedEof {
-                return io::Error::new(ErrorKind::UnexpectedEof, "its connection was closed");
+                return io::Error::new(ErrorKind::UnexpectedEof, "the connection was closed");
             }
             if !is_timeout(&error) {
                 return error;
             }
             let limit = self.stream.read_timeout().ok().flatten();
             let seconds = limit.unwrap_or_default().as_secs();
-            let silent = format!("it said nothing for {seconds} s");
-            io::Error::new(ErrorKind::TimedOut, silent)
+            let timeout = format!("no message for {seconds} s");
+            io::Error::new(ErrorKind::TimedOut, timeout)
         })
     }
 }

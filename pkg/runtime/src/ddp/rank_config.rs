@@ -5,30 +5,30 @@ use crate::{
     env::{number_variable, required_variable},
 };
 
-/// Where a pod stands in its unit, as the orchestrator gives it.
+/// The ranks of a pod, set by the orchestrator in environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankConfig {
-    /// The unit; its aggregator's address.
+    /// The learner group: the address of its aggregator.
     pub unit: String,
-    /// ProcessGroup of the unit.
+    /// Number of ranks in the learner group.
     pub world: u32,
     /// First rank of this pod.
     pub first: u32,
-    /// ProcessGroup of this pod.
+    /// Number of ranks in this pod.
     pub local: u32,
-    /// Where rank 0 is.
+    /// Host of rank 0.
     pub master: String,
-    /// Where it listens for the others.
+    /// Rendezvous port of rank 0.
     pub port: u16,
 }
 
 impl RankConfig {
-    /// Reads the process environment; none where a learner is all of its unit.
+    /// Reads the process environment; none for a learner of one process.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// Reads the environment that `lookup` gives.
+    /// Reads the variables that `lookup` returns.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let world = number_variable("WORLD_SIZE", "a number of ranks", 0, get)?;
@@ -101,7 +101,7 @@ mod tests {
             ]);
             assert_eq!(error.unwrap_err().exit_code(), 2, "{first} {local}");
         }
-        assert!(read_vars(&[("WORLD_SIZE", "2")]).is_err(), "nowhere to meet");
+        assert!(read_vars(&[("WORLD_SIZE", "2")]).is_err(), "no MASTER_ADDR");
         assert!(read_vars(&[("WORLD_SIZE", "two")]).is_err());
     }
 }

@@ -9,15 +9,15 @@ use crate::{
     lifecycle::{PollResult, Stats, Worker},
 };
 
-/// How long a poll listens for a call. LifecycleHandles wait for it.
-const LISTEN: Duration = Duration::from_millis(200);
+/// How long a poll waits for a task. Life-cycle calls wait for the poll.
+const TASK_WAIT: Duration = Duration::from_millis(200);
 
-/// There is nothing to configure: rank 0 says how to train.
+/// The empty configuration: rank 0 sends the settings.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoConfig {}
 
-/// Another rank than 0: joins in when it is called to a task.
+/// A rank other than 0: joins the tasks of rank 0.
 #[derive(Debug)]
 pub(super) struct RankWorker {
     learner: Learner,
@@ -45,7 +45,7 @@ impl Worker for RankWorker {
     }
 
     fn poll(&mut self) -> Result<PollResult> {
-        let Some((number, call)) = self.group.poll_task(LISTEN)? else {
+        let Some((number, call)) = self.group.poll_task(TASK_WAIT)? else {
             return Ok(PollResult::NOTHING);
         };
         let loaded = self.learner.load_task(&call.task, &call.settings);
@@ -58,7 +58,7 @@ impl Worker for RankWorker {
         let progress = call.task.progress;
         let trained = loaded.train_model(&call.settings, progress, call.seed, &mut self.group);
         if let Err(error @ Error::Diverged) = &trained {
-            // All ranks find that at the same step, and rank 0 tells.
+            // All ranks detect this at the same step, and rank 0 reports it.
             tracing::error!("task failed: {}", chain(error));
             return Ok(PollResult::NOTHING);
         }

@@ -7,7 +7,7 @@ use crate::{
     wire::{LearnerReport, LearnerTask, Role},
 };
 
-/// Rank 0: takes the tasks on, and does them with the others.
+/// Rank 0: takes tasks and runs them with the other ranks.
 #[derive(Debug)]
 pub(super) struct RankZeroWorker {
     learner: Learner,
@@ -28,7 +28,7 @@ impl RankZeroWorker {
             settings,
         };
         let mut loaded = group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
-        // Numbers may change a little on their way, and must be the same for all.
+        // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
         let Call {
             task,
             seed,
@@ -64,10 +64,10 @@ impl TaskWorker for RankZeroWorker {
 
     fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let seed = task.seed.unwrap_or(fallback_seed);
-        let led = self.train_with_group(task, seed);
-        if let Err(Error::RankLost { rank, source }) = &led {
+        let result = self.train_with_group(task, seed);
+        if let Err(Error::RankLost { rank, source }) = &result {
             self.group.mark_dead(*rank, &source.to_string());
         }
-        led
+        result
     }
 }

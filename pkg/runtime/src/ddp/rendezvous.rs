@@ -11,17 +11,17 @@ use super::{
 };
 use crate::{Error, Result, chain};
 
-/// How often rank 0 looks for who has come.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long the others wait until they try again.
-const AGAIN: Duration = Duration::from_millis(250);
-/// How long a connection may take to come up.
-const CONNECT: Duration = Duration::from_secs(3);
-/// How long who connects may take to say who it is. Whoever takes longer connects again.
-const HELLO: Duration = Duration::from_secs(2);
+/// Interval between two accepts of rank 0.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
+/// Delay before another rank reconnects.
+const RECONNECT_DELAY: Duration = Duration::from_millis(250);
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of the first message of a connection. A slower rank connects again.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Group {
-    /// Meets the other ranks at the port of rank 0.
+    /// Joins the other ranks at the port of rank 0.
     pub fn rendezvous(place: &RankConfig, rank: u32, limits: Limits) -> Result<Self> {
         if rank > 0 {
             return Self::join_group(place, rank, limits);
@@ -32,7 +32,7 @@ impl Group {
         Self::accept_ranks(&listener, place, limits)
     }
 
-    /// As rank 0: waits for all others.
+    /// On rank 0: waits for all other ranks.
     pub fn accept_ranks(listener: &TcpListener, place: &RankConfig, limits: Limits) -> Result<Self> {
         let mut seats: Vec<Option<Link>> = (1..place.world).map(|_| None).collect();
         let deadline = Instant::now() + limits.meet;
@@ -43,19 +43,19 @@ impl Group {
         while seats.iter().any(Option::is_none) {
             match listener.accept() {
                 Ok((stream, from)) => match handshake(stream, place, limits) {
-                    // One that was started anew takes the place that it had.
+                    // A restarted rank replaces its earlier connection.
                     Ok(link) => {
-                        tracing::info!("rank {} is there", link.rank);
+                        tracing::info!("rank {} has joined", link.rank);
                         let seat = link.rank as usize - 1;
                         seats[seat] = Some(link);
                     }
-                    Err(error) => tracing::warn!("{from} is not one of the ranks: {error}"),
+                    Err(error) => tracing::warn!("rejected a connection from {from}, not a rank of this learner group: {error}"),
                 },
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Err(Error::Serve(error));
                 }
                 Err(_) if Instant::now() >= deadline => return Err(missing_ranks(&seats, limits)),
-                Err(_) => sleep(LOOK),
+                Err(_) => sleep(ACCEPT_INTERVAL),
             }
         }
         let mut links: Vec<_> = seats.into_iter().flatten().collect();
@@ -65,11 +65,11 @@ impl Group {
         Ok(Self::new(0, place.world, links, limits))
     }
 
-    /// As another rank: connects to rank 0, and waits until all are there.
+    /// On another rank: connects to rank 0 and waits until all ranks have joined.
     pub fn join_group(place: &RankConfig, rank: u32, limits: Limits) -> Result<Self> {
         let deadline = Instant::now() + limits.meet;
         let RankConfig { master, port, .. } = place;
-        tracing::info!("rank {rank} meets the others at {master}:{port}");
+        tracing::info!("rank {rank} connects to rank 0 at {master}:{port}");
         loop {
             match connect_rank(place, rank, limits, deadline) {
                 Ok(link) => return Ok(Self::new(rank, place.world, vec![link], limits)),
@@ -80,37 +80,37 @@ impl Group {
                     });
                 }
                 Err(error) => {
-                    tracing::debug!("rank {rank} tries again: {error}");
-                    sleep(AGAIN);
+                    tracing::debug!("rank {rank} retries: {error}");
+                    sleep(RECONNECT_DELAY);
                 }
             }
         }
     }
 }
 
-/// Lets in who is a rank of this unit.
+/// Accepts a connection from a rank of this learner group.
 fn handshake(stream: TcpStream, place: &RankConfig, limits: Limits) -> io::Result<Link> {
-    let said = Link::new(0, stream.try_clone()?, HELLO)?.recv_message();
-    match said.map_err(connection_error)? {
+    let hello = Link::new(0, stream.try_clone()?, HELLO_TIMEOUT)?.recv_message();
+    match hello.map_err(connection_error)? {
         Message::Hello { unit, world, rank }
             if unit == place.unit && world == place.world && (1..world).contains(&rank) =>
         {
             Link::new(rank, stream, limits.step)
         }
-        other => Err(io::Error::other(format!("it says {other:?}"))),
+        other => Err(io::Error::other(format!("unexpected first message {other:?}"))),
     }
 }
 
-/// Connects, and waits to be welcome.
+/// Connects to rank 0 and waits for `Welcome`.
 fn connect_rank(place: &RankConfig, rank: u32, limits: Limits, deadline: Instant) -> io::Result<Link> {
-    let mut tried = Err(io::Error::other("the name has no address"));
+    let mut connection = Err(io::Error::other("the name does not resolve to an address"));
     for address in (&*place.master, place.port).to_socket_addrs()? {
-        tried = TcpStream::connect_timeout(&address, CONNECT);
-        if tried.is_ok() {
+        connection = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
+        if connection.is_ok() {
             break;
         }
     }
-    let mut link = Link::new(0, tried?, limits.step)?;
+    let mut link = Link::new(0, connection?, limits.step)?;
     let hello = Message::Hello {
         unit: place.unit.clone(),
         world: place.world,
@@ -119,11 +119,11 @@ fn connect_rank(place: &RankConfig, rank: u32, limits: Limits, deadline: Instant
     link.send_message(&hello).map_err(connection_error)?;
     let left = deadline.saturating_duration_since(Instant::now());
     if !link.is_readable(left).map_err(connection_error)? {
-        return Err(io::Error::other("not all ranks have come"));
+        return Err(io::Error::other("not all ranks have joined"));
     }
     match link.recv_message().map_err(connection_error)? {
         Message::Welcome => Ok(link),
-        other => Err(io::Error::other(format!("it says {other:?}"))),
+        other => Err(io::Error::other(format!("unexpected answer {other:?}"))),
     }
 }
 
@@ -132,11 +132,11 @@ fn missing_ranks(seats: &[Option<Link>], limits: Limits) -> Error {
     let missing: Vec<_> = seats.map(|(rank, _): (u32, _)| rank.to_string()).collect();
     Error::NotMet {
         seconds: limits.meet.as_secs(),
-        reason: format!("rank {} did not come", missing.join(", ")),
+        reason: format!("rank {} did not join", missing.join(", ")),
     }
 }
 
-/// ProcessGroup have no numbers yet, so only what became of the connection counts.
+/// During the rendezvous ranks are unknown, so only the connection error is useful.
 fn connection_error(error: Error) -> io::Error {
     match error {
         Error::RankLost { source, .. } => source,

@@ -28,7 +28,7 @@ use crate::{
     wire::{Envelope, LearnerReport, LearnerTask},
 };
 
-/// For what takes no time, however busy this machine is.
+/// Timeouts for slow test machines.
 const PATIENT: Limits = Limits {
     meet: Duration::from_secs(120),
     hear: Duration::from_secs(120),
@@ -48,7 +48,7 @@ fn new_learner(storage: &Storage) -> Learner {
     Learner::new(environment.unwrap(), storage.clone(), settings)
 }
 
-/// A folder with a model, and frames that it collected.
+/// Stores a model, frames that it collected, and the task to train on them.
 fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
@@ -74,7 +74,7 @@ fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
     (folder, storage, task)
 }
 
-/// Where ranks meet, and rank 0's listener there.
+/// A rank configuration, and the listener of rank 0.
 fn new_place(world: u32) -> (RankConfig, TcpListener) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let place = RankConfig {
@@ -88,7 +88,7 @@ fn new_place(world: u32) -> (RankConfig, TcpListener) {
     (place, listener)
 }
 
-/// Ports that follow each other, below those that are given to who asks for any: so they are free when they are listened on.
+/// Consecutive free ports below the ephemeral range, so that no other process gets them.
 fn free_ports(number: u16) -> u16 {
     let first = 20000 + u16::try_from(std::process::id() % 1000).unwrap() * 8;
     let starts = (first..32000).step_by(usize::from(number));
@@ -97,7 +97,7 @@ fn free_ports(number: u16) -> u16 {
     free.next().unwrap()
 }
 
-/// Has the other ranks meet rank 0, each on a thread that goes on with `then`.
+/// Connects all ranks; each other rank continues on a thread with `then`.
 fn connect_ranks<T: Send + 'static>(
     world: u32,
     limits: Limits,
@@ -112,7 +112,7 @@ fn connect_ranks<T: Send + 'static>(
     (Group::accept_ranks(&listener, &place, limits).unwrap(), others)
 }
 
-/// Polls until there was something to do.
+/// Polls until something was done.
 fn poll_until_done(follower: &mut RankWorker) -> Result<PollResult> {
     loop {
         match follower.poll() {
@@ -122,7 +122,7 @@ fn poll_until_done(follower: &mut RankWorker) -> Result<PollResult> {
     }
 }
 
-/// Does a task with so many ranks; the model, and the report without its path.
+/// Runs a task with this number of ranks; returns the model, and the report without its path.
 fn train_with(world: u32) -> (Model, LearnerReport) {
     let (_folder, storage, task) = store_task();
     let own = new_learner(&storage);
@@ -142,7 +142,7 @@ fn train_with(world: u32) -> (Model, LearnerReport) {
     (model, report)
 }
 
-/// The largest difference of two models in a parameter.
+/// The largest difference of two models in one parameter.
 fn distance(one: &Model, other: &Model) -> f64 {
     let pairs = one
         .policy
@@ -162,13 +162,13 @@ fn ranks_train_same_model_as_one_process() {
     let before = Model::decode(&storage.read(&task.model_path).unwrap()).unwrap();
     assert!(distance(&alone, &before) > 1e-4, "it learned");
     for world in [1, 2, 3] {
-        let (model, told) = train_with(world);
+        let (model, ddp_report) = train_with(world);
         assert_eq!((model.version, model.adam.step), (1, alone.adam.step));
         let distance = distance(&model, &alone);
         assert!(distance < 1e-9, "{world} ranks: {distance}");
-        assert!((told.value_loss - report.value_loss).abs() < 1e-9);
-        assert_eq!(told.frames, report.frames);
-        assert_eq!(train_with(world), (model, told), "{world} ranks, again");
+        assert!((ddp_report.value_loss - report.value_loss).abs() < 1e-9);
+        assert_eq!(ddp_report.frames, report.frames);
+        assert_eq!(train_with(world), (model, ddp_report), "{world} ranks, again");
     }
 }
 
@@ -194,7 +194,7 @@ fn lost_rank_ends_step_for_all_ranks() {
             if group.rank() == 1 {
                 return poll_until_done(&mut RankWorker::new(own.clone(), group)).map(|_| ());
             }
-            // Rank 2 begins, and ends.
+            // Rank 2 begins the task and exits.
             let (number, call) = loop {
                 if let Some(called) = group.poll_task(Duration::from_secs(1))? {
                     break called;
@@ -213,8 +213,8 @@ fn lost_rank_ends_step_for_all_ranks() {
         .into_iter()
         .map(|rank| rank.join().unwrap())
         .collect();
-    let told = ended[0].as_ref().unwrap_err();
-    assert!(matches!(told, Error::RankLost { rank: 2, .. }), "{told}");
+    let error = ended[0].as_ref().unwrap_err();
+    assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
     assert!(ended[1].is_ok());
 }
 
@@ -240,12 +240,12 @@ fn paused_rank_fails_task_only() {
         hear: Duration::from_millis(100),
         ..PATIENT
     };
-    let (go_on, goes_on) = channel::<()>();
-    let goes_on = Arc::new(Mutex::new(goes_on));
+    let (resume, resumed) = channel::<()>();
+    let resumed = Arc::new(Mutex::new(resumed));
     let (group, others) = connect_ranks(2, limits, {
         let own = own.clone();
         move |group| {
-            goes_on.lock().unwrap().recv().unwrap();
+            resumed.lock().unwrap().recv().unwrap();
             poll_until_done(&mut RankWorker::new(own.clone(), group))
         }
     });
@@ -255,8 +255,8 @@ fn paused_rank_fails_task_only() {
         assert!(matches!(error, Error::RankAbsent(1)), "{error}");
         assert!(!error.is_fatal());
     }
-    go_on.send(()).unwrap();
-    // It may be slow to find the calls that were called off.
+    resume.send(()).unwrap();
+    // The rank may need time to skip the cancelled tasks.
     let report = loop {
         match leader.run_task(task.clone(), 0) {
             Err(Error::RankAbsent(1)) => {}
@@ -307,7 +307,7 @@ fn rendezvous_rejects_strangers_and_accepts_reconnects() {
         link.send_message(&Message::Hello { unit, world, rank }).unwrap();
         link
     };
-    // They are let in one after the other, the last of all with the place that is free then.
+    // Connections are accepted in order; the last one gets the last free rank.
     let strangers = [
         hello("other-aggregator.rl:22272", 3, 1),
         hello(&place.unit, 4, 1),
@@ -339,16 +339,16 @@ fn rendezvous_timeout_names_missing_ranks() {
         let place = place.clone();
         move || Group::join_group(&place, 1, limits)
     });
-    // Rank 1 is there in time, or not.
+    // Rank 1 may join in time or not.
     let error = Group::accept_ranks(&listener, &place, limits).unwrap_err();
     assert!(matches!(error, Error::NotMet { .. }), "{error}");
     assert!(error.to_string().contains('2'), "{error}");
     assert!(begin.elapsed() >= limits.meet);
     let error = joining.join().unwrap().unwrap_err();
-    assert!(error.to_string().contains("did not meet"), "{error}");
+    assert!(error.to_string().contains("did not join"), "{error}");
 }
 
-/// Calls a handle of the rank that listens on this port, once it does.
+/// Calls a life-cycle route of the rank on this port, once it listens.
 async fn call_lifecycle(port: u16, call: &str) -> Report {
     let client = http::new_client().unwrap();
     let url = format!("http://127.0.0.1:{port}/lifecycle/{call}");
@@ -392,7 +392,8 @@ async fn ranks_of_several_pods_exit_cleanly() {
         assert_eq!(started.status, Status::Running);
     }
     assert!(call_lifecycle(first_port + 1, "exit").await.exiting);
-    // Both are gone on with: rank 0, which is in the same process, and so rank 2.
+    // Rank 1 keeps serving its peers after its exit call: rank 0 in the same process, and so rank
+    // 2.
     let address = ("127.0.0.1", first_port + 1);
     while tokio::net::TcpStream::connect(address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -9,25 +9,25 @@ use tokio::{
 use super::{Call, LifecycleHandles, PollResult, Report, Stats, Status};
 use crate::{Error, Result};
 
-/// The life cycle of what hands tasks out, as a coordinator does. Paused, it hands out none; that it is, is told once none is on its way any
-/// more, so nothing moves from then on.
+/// The life cycle of a process that hands out tasks, such as a coordinator. A paused gate admits no
+/// task. The pause call returns when no task is in flight, so nothing changes after it.
 #[derive(Clone, Debug)]
 pub struct PauseGate {
     report: watch::Sender<Report>,
-    on_their_way: watch::Sender<usize>,
+    in_flight: watch::Sender<usize>,
 }
 
-/// A task that was handed out; dropped, it has failed.
+/// A task in flight. Dropping it counts as a failure.
 #[derive(Debug)]
 pub struct InFlightTask<'a>(&'a PauseGate);
 
 impl PauseGate {
-    /// One that runs.
+    /// A gate that runs.
     pub fn new_running() -> Self {
         Self::with_status(Status::Running)
     }
 
-    /// One that cannot be started before what it needs is there.
+    /// A gate that rejects `start` until [`mark_ready`](Self::mark_ready).
     pub fn new_unready() -> Self {
         Self::with_status(Status::New)
     }
@@ -35,60 +35,60 @@ impl PauseGate {
     fn with_status(status: Status) -> Self {
         Self {
             report: watch::Sender::new(Report::new(status)),
-            on_their_way: watch::Sender::new(0),
+            in_flight: watch::Sender::new(0),
         }
     }
 
-    /// What it needs is there.
+    /// Marks the dependencies of the gate as present.
     pub fn mark_ready(&self) {
         let is_new =
             |report: &mut Report| report.status == Status::New && report.set_status(Status::Configured);
         self.report.send_if_modified(is_new);
     }
 
-    /// Has another configuration taken on, unless it runs.
-    pub fn configure(&self, take: impl FnOnce()) -> Result<()> {
-        self.apply_call(Call::Configure, take)
+    /// Calls `take` with a new configuration, unless the gate runs.
+    pub fn configure(&self, apply_settings: impl FnOnce()) -> Result<()> {
+        self.apply_call(Call::Configure, apply_settings)
     }
 
-    /// How it is, unless it is about to be so: tasks are on their way that were let through before.
+    /// The status, or none while tasks that were admitted before a pause are in flight.
     pub fn settled_status(&self) -> Option<Status> {
         let status = self.report.borrow().status;
-        (status.is_running() || *self.on_their_way.borrow() == 0).then_some(status)
+        (status.is_running() || *self.in_flight.borrow() == 0).then_some(status)
     }
 
-    /// Follows what is told of it.
+    /// Subscribes to the report.
     pub fn subscribe(&self) -> watch::Receiver<Report> {
         self.report.subscribe()
     }
 
-    /// Lets a task through, if it runs.
+    /// Admits a task if the gate runs.
     pub fn try_admit(&self) -> Option<InFlightTask<'_>> {
         if !self.is_running() {
             return None;
         }
-        // In this order: who pauses looks at both the other way round.
-        self.on_their_way.send_modify(|number| *number += 1);
-        let flight = InFlightTask(self);
-        self.is_running().then_some(flight)
+        // This order matters: the pause call sets the status first and reads the count afterwards.
+        self.in_flight.send_modify(|number| *number += 1);
+        let task = InFlightTask(self);
+        self.is_running().then_some(task)
     }
 
-    /// Lets a task through, once it runs.
+    /// Waits until the gate runs, then admits a task.
     pub async fn admit_when_running(&self) -> InFlightTask<'_> {
         loop {
-            if let Some(flight) = self.try_admit() {
-                return flight;
+            if let Some(task) = self.try_admit() {
+                return task;
             }
             self.wait_until(|report| report.running).await;
         }
     }
 
-    /// Tells of it beside the counts.
+    /// Sets the numbers that are reported in addition to the counts.
     pub fn set_stats(&self, stats: Stats) {
         self.report.send_modify(|report| report.stats = stats);
     }
 
-    /// Tells one thing more of it, or no more.
+    /// Sets or removes one number of the stats.
     pub fn set_stat(&self, name: &'static str, value: Option<f64>) {
         self.report.send_if_modified(|report| {
             let before = match value {
@@ -99,12 +99,12 @@ impl PauseGate {
         });
     }
 
-    /// Whether it lets tasks through.
+    /// Whether the gate admits tasks.
     pub fn is_running(&self) -> bool {
         self.report.borrow().running
     }
 
-    /// Tells how it ended.
+    /// Records the result.
     pub fn mark_ended(&self, error: Option<String>) {
         self.report.send_modify(|report| {
             report.set_status(if error.is_some() {
@@ -116,12 +116,12 @@ impl PauseGate {
         });
     }
 
-    /// Waits until it is told to exit.
+    /// Waits for an exit call.
     pub async fn wait_for_exit(&self) {
         self.wait_until(|report| report.exiting).await;
     }
 
-    /// Waits until it has run for so long; pauses do not count.
+    /// Waits until the gate has run for `time`; pauses do not count.
     pub async fn run_for(&self, mut time: Duration) {
         loop {
             self.wait_until(|report| report.running).await;
@@ -135,8 +135,8 @@ impl PauseGate {
         }
     }
 
-    fn apply_call(&self, call: Call, meanwhile: impl FnOnce()) -> Result<()> {
-        let mut told = Ok(());
+    fn apply_call(&self, call: Call, on_success: impl FnOnce()) -> Result<()> {
+        let mut result = Ok(());
         self.report.send_if_modified(|report| {
             let after = match (report.status, call) {
                 (Status::New, Call::Configure | Call::Start) => Err(Error::NotReady(call)),
@@ -144,29 +144,29 @@ impl PauseGate {
             };
             match after {
                 Ok(status) => {
-                    meanwhile();
+                    on_success();
                     report.set_status(status)
                 }
                 Err(error) => {
-                    told = Err(error);
+                    result = Err(error);
                     false
                 }
             }
         });
-        if told.is_ok() {
+        if result.is_ok() {
             tracing::info!("{}", self.report.borrow().log_line());
         }
-        told
+        result
     }
 
     async fn wait_until(&self, is_met: impl FnMut(&Report) -> bool) {
-        // It cannot close: this is a sender of it.
+        // The channel cannot close: `self` holds a sender.
         self.report.subscribe().wait_for(is_met).await.ok();
     }
 }
 
 impl InFlightTask<'_> {
-    /// It was done.
+    /// Adds the counts of a finished task.
     pub fn complete(self, polled: PollResult) {
         self.0.report.send_modify(|report| *report += polled);
     }
@@ -174,7 +174,7 @@ impl InFlightTask<'_> {
 
 impl Drop for InFlightTask<'_> {
     fn drop(&mut self) {
-        self.0.on_their_way.send_modify(|number| *number -= 1);
+        self.0.in_flight.send_modify(|number| *number -= 1);
     }
 }
 
@@ -190,9 +190,9 @@ impl LifecycleHandles for PauseGate {
         }
         self.apply_call(call, || {})?;
         if call == Call::Pause {
-            let mut on_their_way = self.on_their_way.subscribe();
+            let mut in_flight = self.in_flight.subscribe();
             tokio::select! {
-                _ = on_their_way.wait_for(|number| *number == 0) => {}
+                _ = in_flight.wait_for(|number| *number == 0) => {}
                 () = self.wait_until(|report| report.status != Status::Paused) => {}
             }
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Status;
 
-/// What one poll did.
+/// The counts of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollResult {
     /// Samples: the frames that were collected, trained on or reported.
@@ -14,50 +14,50 @@ pub struct PollResult {
 }
 
 impl PollResult {
-    /// There was nothing to do.
+    /// Nothing was done.
     pub const NOTHING: Self = Self {
         samples: 0,
         batches: 0,
     };
 }
 
-/// What can be counted as a poll.
+/// A task report that counts as a poll.
 pub trait TaskReport {
-    /// What it counts for.
+    /// The counts of the task.
     fn poll_result(&self) -> PollResult;
 
-    /// What else it tells.
+    /// The other numbers of the task.
     fn stats(&self) -> Stats;
 }
 
 /// Numbers by their names.
 pub type Stats = BTreeMap<Cow<'static, str>, f64>;
 
-/// What a caller is told of a worker.
+/// The report of a worker over HTTP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How it is.
+    /// The status.
     pub status: Status,
-    /// Whether it is polled.
+    /// Whether the worker is polled.
     pub running: bool,
-    /// Whether it ends.
+    /// Whether the worker ends or has ended.
     pub exiting: bool,
-    /// Polls that did something.
+    /// Number of polls that did something.
     pub polls: u64,
     /// Samples of all polls.
     pub samples: u64,
     /// Batches of all polls.
     pub batches: u64,
-    /// The error that ended it, with its causes.
+    /// The error that ended the worker, with its causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What else it tells.
+    /// Numbers of the worker itself.
     #[serde(default)]
     pub stats: Stats,
 }
 
 impl Report {
-    /// One that did nothing yet.
+    /// A report with zero counts.
     pub const fn new(status: Status) -> Self {
         Self {
             status,
@@ -71,7 +71,7 @@ impl Report {
         }
     }
 
-    /// Takes over a status; whether it is another.
+    /// Sets the status; returns whether it changed.
     pub const fn set_status(&mut self, status: Status) -> bool {
         let changed = self.status as u8 != status as u8;
         self.status = status;
@@ -80,7 +80,7 @@ impl Report {
         changed
     }
 
-    /// One line for the log.
+    /// The report as one line for the log.
     pub fn log_line(&self) -> String {
         let Self {
             status,

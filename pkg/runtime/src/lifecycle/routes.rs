@@ -13,16 +13,18 @@ use serde_json::{Value, json};
 use super::{Call, Report};
 use crate::{Error, Result, chain, config, wire::Envelope};
 
-/// What the handles of a life cycle lead to.
+/// The handler behind the life-cycle routes.
 pub trait LifecycleHandles: Clone + Send + Sync + 'static {
-    /// How the worker is, at once, whatever it does.
+    /// The current report; returns at once.
     fn current_report(&self) -> Report;
 
-    /// Tells the worker something, and waits until it has heeded it. The value is what to configure, and else nothing.
+    /// Sends a call to the worker and waits until it is applied. `config` is used by `configure`
+    /// only.
     fn handle_call(&self, call: Call, config: Value) -> impl Future<Output = Result<Report>> + Send;
 }
 
-/// The handles over HTTP: `GET /lifecycle`, and `POST /lifecycle/` with what to do. Every answer is an [`Envelope`] with a [`Report`].
+/// The life-cycle routes: `GET /lifecycle` and `POST /lifecycle/CALL`. Each response is an
+/// [`Envelope`] with a [`Report`].
 pub fn lifecycle_routes<H: LifecycleHandles>(handles: H) -> Router {
     Router::new()
         .route("/lifecycle", get(get_report::<H>))
@@ -60,7 +62,7 @@ async fn post_call<H: LifecycleHandles>(
 fn parse_call(call: &str, body: &[u8]) -> Result<(Call, Value)> {
     let call = call.parse()?;
     let config = match body {
-        // Who leaves it out wants the defaults.
+        // An empty body configures the defaults.
         [] => json!({}),
         body => config::parse_config(body)?,
     };
@@ -96,7 +98,7 @@ mod tests {
         url
     }
 
-    /// Calls a handle: the code, whether it is a success, the message, and the status.
+    /// Sends a request; returns the HTTP code, `success`, the message and the status.
     async fn send_request(method: Method, url: String, body: &'static str) -> (u16, bool, String, Status) {
         let request = crate::http::new_client()
             .unwrap()
@@ -123,9 +125,9 @@ mod tests {
         let call = async |name: &str, body| {
             send_request(Method::POST, format!("{url}/lifecycle/{name}"), body).await
         };
-        let told = async || send_request(Method::GET, format!("{url}/lifecycle"), "").await.3;
+        let status_now = async || send_request(Method::GET, format!("{url}/lifecycle"), "").await.3;
         assert_eq!(call("start", "").await.3, Status::Running);
-        assert_eq!(told().await, Status::Running);
+        assert_eq!(status_now().await, Status::Running);
         let (code, _, message, status) = call("configure", "{}").await;
         assert_eq!((code, status), (409, Status::Running));
         assert_eq!(
@@ -134,7 +136,7 @@ mod tests {
         );
         assert_eq!(call("pause", "").await.3, Status::Paused);
         assert_eq!(call("pause", "").await.3, Status::Paused);
-        assert_eq!(told().await, Status::Paused);
+        assert_eq!(status_now().await, Status::Paused);
         for unusable in ["{", r#"{"a": "b"}"#] {
             let (code, _, message, status) = call("configure", unusable).await;
             assert_eq!((code, status), (400, Status::Paused), "{message}");
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!(call("start", "").await.3, Status::Running);
         assert_eq!(call("exit", "").await.3, Status::Exiting);
         life.ended.await.unwrap().unwrap();
-        assert_eq!(told().await, Status::Completed);
+        assert_eq!(status_now().await, Status::Completed);
         let (code, _, _, status) = call("start", "").await;
         assert_eq!((code, status), (409, Status::Completed));
     }

@@ -4,28 +4,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How a worker is. Running and exiting are what its loop goes by; a worker is neither while it is not configured, not started or paused.
+/// The status of a worker. It is polled only while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Not configured yet.
+    /// Not configured.
     New,
-    /// Configured, and not started since.
+    /// Configured and not started.
     Configured,
-    /// It is polled.
+    /// Polled.
     Running,
-    /// It was started, and is not polled for now.
+    /// Started, then paused.
     Paused,
-    /// It is about to end.
+    /// About to end.
     Exiting,
-    /// It ended as it was told to.
+    /// Ended after an exit call.
     Completed,
-    /// It ended by an error.
+    /// Ended by an error.
     Error,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 7] = [
         Self::New,
         Self::Configured,
@@ -36,17 +36,17 @@ impl Status {
         Self::Error,
     ];
 
-    /// Whether it is polled.
+    /// Whether the worker is polled.
     pub const fn is_running(self) -> bool {
         matches!(self, Self::Running)
     }
 
-    /// Whether it ends, or has ended.
+    /// Whether the worker is about to end or has ended.
     pub const fn is_exiting(self) -> bool {
         matches!(self, Self::Exiting | Self::Completed | Self::Error)
     }
 
-    /// What a call makes of it. One that changes nothing is fine, so that calls may be sent again.
+    /// The status after a call. A call that changes nothing succeeds, so calls can be repeated.
     pub fn next_status(self, call: Call) -> Result<Self> {
         match (call, self) {
             (_, Self::Completed | Self::Error)
@@ -61,7 +61,7 @@ impl Status {
         }
     }
 
-    /// As it stands in JSON.
+    /// The name in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -81,24 +81,24 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a worker can be told.
+/// A life-cycle call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Take on a configuration.
+    /// Apply a configuration.
     Configure,
-    /// Run.
+    /// Start polling.
     Start,
-    /// Stop running, but stay.
+    /// Stop polling and keep the process.
     Pause,
-    /// End.
+    /// End the worker.
     Exit,
 }
 
 impl Call {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 4] = [Self::Configure, Self::Start, Self::Pause, Self::Exit];
 
-    /// As it stands in the path.
+    /// The name in the URL path.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Configure => "configure",
@@ -131,21 +131,21 @@ mod tests {
     #[test]
     fn transitions_match_table() {
         use Status::{Completed, Configured, Error, Exiting, New, Paused, Running};
-        let refused = None;
-        // By call: what becomes of new, configured, running, paused, exiting, completed and error.
+        let rejected = None;
+        // For new, configured, running, paused, exiting, completed and error, in this order.
         let table = [
             (
                 Call::Configure,
                 [
                     Some(Configured),
                     Some(Configured),
-                    refused,
+                    rejected,
                     Some(Configured),
                 ],
             ),
             (
                 Call::Start,
-                [refused, Some(Running), Some(Running), Some(Running)],
+                [rejected, Some(Running), Some(Running), Some(Running)],
             ),
             (
                 Call::Pause,
@@ -155,7 +155,7 @@ mod tests {
         ];
         for (call, lively) in table {
             let exiting = (call == Call::Exit).then_some(Exiting);
-            let all = lively.into_iter().chain([exiting, refused, refused]);
+            let all = lively.into_iter().chain([exiting, rejected, rejected]);
             for (status, wanted) in Status::ALL.into_iter().zip(all) {
                 assert_eq!(status.next_status(call).ok(), wanted, "{call} while {status}");
             }
@@ -176,17 +176,17 @@ mod tests {
 
     #[test]
     fn rejected_call_error_gives_advice() {
-        let told = |status: Status, call| status.next_status(call).unwrap_err().to_string();
+        let message = |status: Status, call| status.next_status(call).unwrap_err().to_string();
         assert_eq!(
-            told(Status::Running, Call::Configure),
+            message(Status::Running, Call::Configure),
             "cannot configure while it is running: pause it first"
         );
         assert_eq!(
-            told(Status::New, Call::Start),
+            message(Status::New, Call::Start),
             "cannot start while it is new: configure it first"
         );
         assert_eq!(
-            told(Status::Exiting, Call::Pause),
+            message(Status::Exiting, Call::Pause),
             "cannot pause while it is exiting: it has ended, or is about to"
         );
         assert!("stop".parse::<Call>().is_err());

@@ -11,31 +11,31 @@ use tokio::sync::{oneshot, watch};
 use super::{Call, LifecycleHandles, PollResult, Report, Status, Worker};
 use crate::{Error, Result, chain};
 
-/// How long to wait for a request where there was nothing to do.
+/// Time between two polls of an idle worker.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// A request to the thread of a worker.
+/// A message to the thread of a worker.
 enum WorkerRequest {
     Call(Call, Value, oneshot::Sender<Result<Report>>),
-    /// There may be something to do.
-    Nudge,
+    /// Poll at once: there may be work.
+    PollNow,
 }
 
-/// The handles of a worker. Once all are dropped, it ends.
+/// The handle of a worker. The worker exits when all clones are dropped.
 #[derive(Clone, Debug)]
 pub struct WorkerControl {
-    asks: Sender<WorkerRequest>,
+    requests: Sender<WorkerRequest>,
     report: watch::Receiver<Report>,
 }
 
 impl WorkerControl {
-    /// Has an idle worker polled at once, as there is something to do.
+    /// Makes an idle worker poll at once.
     pub fn poll_now(&self) {
-        // One that has ended has nothing to do.
-        self.asks.send(WorkerRequest::Nudge).ok();
+        // Sending fails only if the worker has ended.
+        self.requests.send(WorkerRequest::PollNow).ok();
     }
 
-    /// Follows what is told of it.
+    /// Subscribes to the report.
     pub fn subscribe(&self) -> watch::Receiver<Report> {
         self.report.clone()
     }
@@ -48,30 +48,30 @@ impl LifecycleHandles for WorkerControl {
 
     async fn handle_call(&self, call: Call, config: Value) -> Result<Report> {
         let (reply, answer) = oneshot::channel();
-        let gone = || Error::WrongStatus {
+        let ended = || Error::WrongStatus {
             call,
             status: self.report.borrow().status,
         };
-        let ask = WorkerRequest::Call(call, config, reply);
-        self.asks.send(ask).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        let request = WorkerRequest::Call(call, config, reply);
+        self.requests.send(request).map_err(|_| ended())?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
     }
 }
 
-/// A worker that was launched.
+/// A launched worker.
 #[derive(Debug)]
 pub struct LaunchedWorker {
-    /// Its handles.
+    /// The handle of the worker.
     pub control: WorkerControl,
-    /// How it ended, once it has.
+    /// The result, when the worker has ended.
     pub ended: oneshot::Receiver<Result<()>>,
 }
 
-/// Configures a worker on a thread of its own, and runs it there once it is started, until it is told to exit, fails, or nobody holds its
-/// handles any more.
+/// Configures a worker on its own thread. The thread runs until an exit call, an error, or until
+/// all handles are dropped.
 pub fn launch_worker<W: Worker>(worker: W, config: W::Config) -> Result<LaunchedWorker> {
-    let (asks, inbox) = mpsc::channel();
-    let (report, told) = watch::channel(Report::new(Status::New));
+    let (requests, inbox) = mpsc::channel();
+    let (report, receiver) = watch::channel(Report::new(Status::New));
     let (end, ended) = oneshot::channel();
     let running = WorkerLoop {
         worker,
@@ -82,7 +82,7 @@ pub fn launch_worker<W: Worker>(worker: W, config: W::Config) -> Result<Launched
         .name(W::NAME.to_owned())
         .spawn(move || end.send(running.run_to_end(config)))
         .map_err(Error::Thread)?;
-    let control = WorkerControl { asks, report: told };
+    let control = WorkerControl { requests, report: receiver };
     Ok(LaunchedWorker { control, ended })
 }
 
@@ -94,11 +94,11 @@ struct WorkerLoop<W> {
 
 impl<W: Worker> WorkerLoop<W> {
     fn run_to_end(mut self, config: W::Config) -> Result<()> {
-        let lived = catch_unwind(AssertUnwindSafe(|| {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
             self.apply_config(config)?;
             self.run_loop()
         }));
-        let result = lived.unwrap_or(Err(Error::Panicked(W::NAME)));
+        let result = caught.unwrap_or(Err(Error::Panicked(W::NAME)));
         match &result {
             Ok(()) => self.set_status(Status::Completed),
             Err(error) => {
@@ -122,7 +122,7 @@ impl<W: Worker> WorkerLoop<W> {
             }
             loop {
                 match self.inbox.try_recv() {
-                    Ok(ask) => self.serve_request(ask)?,
+                    Ok(request) => self.serve_request(request)?,
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
                         self.change_status(Status::Exiting)?;
@@ -146,40 +146,40 @@ impl<W: Worker> WorkerLoop<W> {
         Ok(polled)
     }
 
-    /// Waits for a request, for not too long where work may come without one.
+    /// Waits for a request; a running worker waits at most [`IDLE`].
     fn wait_for_request(&mut self) -> Result<()> {
-        let asked = if self.current_status().is_running() {
+        let received = if self.current_status().is_running() {
             self.inbox.recv_timeout(IDLE)
         } else {
-            let asked = self.inbox.recv();
-            asked.map_err(|_| RecvTimeoutError::Disconnected)
+            let received = self.inbox.recv();
+            received.map_err(|_| RecvTimeoutError::Disconnected)
         };
-        match asked {
-            Ok(ask) => self.serve_request(ask),
+        match received {
+            Ok(request) => self.serve_request(request),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => self.change_status(Status::Exiting),
         }
     }
 
-    fn serve_request(&mut self, ask: WorkerRequest) -> Result<()> {
-        let WorkerRequest::Call(call, config, reply) = ask else {
+    fn serve_request(&mut self, request: WorkerRequest) -> Result<()> {
+        let WorkerRequest::Call(call, config, reply) = request else {
             return Ok(());
         };
-        let (heeded, ended) = match self.execute_call(call, config) {
-            Ok(heeded) => (heeded, Ok(())),
+        let (reported, ended) = match self.execute_call(call, config) {
+            Ok(reported) => (reported, Ok(())),
             Err(error) => (Err(Error::WorkerEnds(chain(&error))), Err(error)),
         };
-        // Who does not wait any more has its call served all the same.
+        // The call is applied even if the caller has disconnected.
         reply
-            .send(heeded.map(|()| self.report.borrow().clone()))
+            .send(reported.map(|()| self.report.borrow().clone()))
             .ok();
         ended
     }
 
-    /// Heeds a call, or refuses it; an error ends the worker.
+    /// Applies or rejects a call. The outer error ends the worker.
     fn execute_call(&mut self, call: Call, config: Value) -> Result<Result<()>> {
         match self.current_status().next_status(call) {
-            Err(refused) => Ok(Err(refused)),
+            Err(rejected) => Ok(Err(rejected)),
             Ok(_) if call == Call::Configure => Ok(serde_json::from_value(config)
                 .map_err(|error| Error::BadConfig(error.to_string()))
                 .and_then(|config| self.apply_config(config))),
@@ -191,15 +191,15 @@ impl<W: Worker> WorkerLoop<W> {
         let configured = self.worker.configure(config);
         match &configured {
             Ok(()) => self.set_status(Status::Configured),
-            // It was not begun with.
+            // BadConfig leaves the worker as it was.
             Err(Error::BadConfig(_)) => {}
-            // What was taken on in part must not run.
+            // A partially applied configuration must not run.
             Err(_) => self.set_status(Status::New),
         }
         configured
     }
 
-    /// Changes the status, and has the worker do its part.
+    /// Changes the status and calls the worker's hook.
     fn change_status(&mut self, status: Status) -> Result<()> {
         if status == self.current_status() {
             return Ok(());

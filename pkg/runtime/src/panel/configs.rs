@@ -3,26 +3,27 @@ use serde_json::{Value, json};
 
 use crate::{Result, config::deserialize_nested, ppo::Settings, sampling::Sampling, wire::Role};
 
-/// What a panel configures its replicas with, by role. Those of a role that is left out stay as their command line says.
+/// The configurations of the replicas by role. A role without one keeps the flags of its command
+/// line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configs {
-    /// How collectors sample.
+    /// Sampling of the collectors.
     #[serde(deserialize_with = "deserialize_nested")]
     pub collector: Option<Sampling>,
-    /// How learners learn.
+    /// Training of the learners.
     #[serde(deserialize_with = "deserialize_nested")]
     pub learner: Option<Settings>,
 }
 
 impl Configs {
-    /// Whether each can be taken on.
+    /// Checks the ranges of all fields.
     pub fn check(&self) -> Result<()> {
         self.collector.as_ref().map_or(Ok(()), Sampling::check)?;
         self.learner.as_ref().map_or(Ok(()), Settings::check)
     }
 
-    /// What replicas of a role are sent.
+    /// The JSON for replicas of a role.
     pub(super) fn for_role(&self, role: Role) -> Option<Value> {
         match role {
             Role::Collector => self.collector.as_ref().map(|sampling| json!(sampling)),
@@ -30,7 +31,7 @@ impl Configs {
         }
     }
 
-    /// Takes over what newer ones say.
+    /// Replaces the roles that `newer` contains.
     pub(super) fn update_from(&mut self, newer: Self) {
         let Self { collector, learner } = newer;
         self.collector = collector.or(self.collector.take());

@@ -10,29 +10,29 @@ use crate::{
     lifecycle::{Call, LifecycleHandles, Report},
 };
 
-/// How long a call waits for one of the replicas to heed it.
-const HEEDED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a call waits for each replica.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The handles of who leads replicas: a call of them is one of each replica.
+/// The life-cycle routes of a control panel: a call applies to all replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlPanelHandler<C> {
     pub(crate) panel: ControlPanel,
-    pub(crate) crew: C,
+    pub(crate) group: C,
 }
 
 impl<C: WorkerGroup> ControlPanelHandler<C> {
-    /// Looks at all at once; tells who answers and does not run then, or does, as it should not.
+    /// Polls all replicas; returns the URLs of those that answer and have the wrong status.
     async fn find_late_members(&self, running: bool) -> Vec<String> {
-        let looks = self.crew.list_members().into_iter();
-        let looks = looks.map(|(role, address)| async move {
-            let look = self.panel.poll_member(&self.crew, role, &address);
-            let is_late = match timeout(HEEDED_WITHIN, look).await {
+        let polls = self.group.list_members().into_iter();
+        let polls = polls.map(|(role, address)| async move {
+            let poll = self.panel.poll_member(&self.group, role, &address);
+            let is_late = match timeout(REPLICA_TIMEOUT, poll).await {
                 Ok(report) => report.is_some_and(|report| report.running != running),
                 Err(_) => true,
             };
             is_late.then_some(address.url)
         });
-        join_all(looks).await.into_iter().flatten().collect()
+        join_all(polls).await.into_iter().flatten().collect()
     }
 }
 
@@ -46,15 +46,15 @@ impl<C: WorkerGroup> LifecycleHandles for ControlPanelHandler<C> {
             return self.panel.configure(C::parse_configs(config)?);
         }
         self.panel.gate.handle_call(call, config).await?;
-        if call == Call::Start && self.crew.are_owned_exclusively() {
-            for (_, address) in self.crew.list_members() {
+        if call == Call::Start && self.group.are_owned_exclusively() {
+            for (_, address) in self.group.list_members() {
                 self.panel.clear_manual_pause(&address).await;
             }
         }
         if matches!(call, Call::Pause | Call::Start) {
             let late = self.find_late_members(call == Call::Start).await;
             if !late.is_empty() {
-                tracing::info!("{call}: heeded by all but {}", late.join(", "));
+                tracing::info!("{call}: not applied yet by {}", late.join(", "));
             }
         }
         Ok(self.current_report())

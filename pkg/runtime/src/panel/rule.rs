@@ -1,41 +1,42 @@
-//! What a replica is told, so that it becomes as its panel wants it. Pure.
+//! The pure rule: which calls bring a replica to the status of its panel.
 
 use crate::lifecycle::{Call, Status};
 
-/// What a panel knows of a replica.
+/// The state of a replica that the panel remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplicaState {
-    /// How it was when it was looked at last.
+    /// The status of the last poll.
     status: Option<Status>,
-    /// It is paused as all are, and not by somebody who paused it alone.
+    /// Paused by the panel, not by another client.
     paused_by_panel: bool,
-    /// Number of the configuration that it was given last.
+    /// Revision of the configuration that was sent last.
     pub(super) given: Option<u64>,
 }
 
 impl ReplicaState {
-    /// Takes in how a replica is found.
+    /// Records the status of a poll.
     pub(super) fn observe_status(&mut self, panel: Status, found: Status) {
-        let holds = wants_paused(panel);
+        let panel_pauses = wants_paused(panel);
         self.paused_by_panel = match found {
-            Status::Running => holds,
-            // Somebody else may have been faster.
-            Status::Paused => self.paused_by_panel || (holds && self.status == Some(Status::Running)),
+            Status::Running => panel_pauses,
+            // Another client may have paused it before the panel did.
+            Status::Paused => self.paused_by_panel || (panel_pauses && self.status == Some(Status::Running)),
             _ => false,
         };
         if matches!(found, Status::New | Status::Configured) {
-            // It may have begun anew, and then it has forgotten that.
+            // The replica may have restarted and lost its configuration.
             self.given = None;
         }
         self.status = Some(found);
     }
 
-    /// Takes it for one that is paused with all others or by its panel, if it is paused.
+    /// Treats a manual pause as a pause by the panel.
     pub(super) const fn clear_manual_pause(&mut self) {
         self.paused_by_panel = true;
     }
 
-    /// What to call, one after the other, where the panel is so and has the configuration of this number for it.
+    /// The calls to make, in order, for the status of the panel and the revision of the
+    /// configuration.
     pub(super) fn next_calls(&self, panel: Status, config: Option<u64>) -> &'static [Call] {
         const CONFIGURE: &[Call] = &[Call::Configure, Call::Start];
         const START: &[Call] = &[Call::Start];
@@ -49,7 +50,7 @@ impl ReplicaState {
             Status::Configured if panel.is_running() => START,
             Status::Paused if panel.is_running() && self.paused_by_panel && is_due => CONFIGURE,
             Status::Paused if panel.is_running() && self.paused_by_panel => START,
-            // Somebody else was faster, or it is of the panel before.
+            // Started by another client, or by the previous coordinator instance.
             Status::Running if panel.is_running() && is_due => CONFIGURE_RUNNING,
             Status::Running if wants_paused(panel) => &[Call::Pause],
             _ => &[],
@@ -57,7 +58,7 @@ impl ReplicaState {
     }
 }
 
-/// Whether whoever has the panel wants nothing to run.
+/// Whether the panel pauses its replicas.
 const fn wants_paused(panel: Status) -> bool {
     matches!(panel, Status::Configured | Status::Paused)
 }
@@ -80,24 +81,24 @@ mod tests {
         let all: &[Call] = &[Pause, Configure, Start];
         let none: &[Call] = &[];
         let table = [
-            // Those that come are started, and configured where there is something to configure.
+            // New replicas are configured, if there is a configuration, and started.
             (Running, config, known(New, false, None), both),
             (Running, None, known(New, false, None), none),
             (Running, config, known(Configured, false, None), both),
             (Running, None, known(Configured, false, None), &[Start][..]),
-            // One that began anew has forgotten what it was given.
+            // A restarted replica has lost its configuration.
             (Running, config, known(Configured, false, config), both),
-            // Those that were paused go on, but not those that somebody paused alone.
+            // Replicas that the panel paused are resumed; manually paused ones are not.
             (Running, None, known(Paused, true, None), &[Start]),
             (Running, config, known(Paused, true, config), &[Start]),
             (Running, Some(2), known(Paused, true, config), both),
             (Running, Some(2), known(Paused, false, config), none),
-            // Those that run with something else are configured all the same.
+            // Replicas that run with another configuration are configured again.
             (Running, config, known(Running, false, None), all),
             (Running, Some(2), known(Running, false, config), all),
             (Running, config, known(Running, false, config), none),
             (Running, None, known(Running, false, None), none),
-            // While all is paused, whoever runs is paused, and nobody is started.
+            // While the panel is paused, running replicas are paused and none is started.
             (Paused, config, known(Running, true, None), &[Pause]),
             (Paused, config, known(Configured, false, None), none),
             (Paused, config, known(New, false, None), none),
@@ -152,25 +153,25 @@ mod tests {
             (Paused, Paused),
             (Running, Paused)
         ]));
-        // The plugin may have been faster than the panel.
+        // kubectl di pause may be faster than the panel.
         assert!(paused_by_panel(&[(Running, Running), (Paused, Paused)]));
         assert!(!paused_by_panel(&[
             (Running, Running),
             (Running, Paused),
             (Paused, Paused)
         ]));
-        assert!(!paused_by_panel(&[(Paused, Paused)]), "it was found so");
+        assert!(!paused_by_panel(&[(Paused, Paused)]), "it was paused before the first poll");
         let mut claimed = ReplicaState::default();
         claimed.clear_manual_pause();
         claimed.observe_status(Running, Paused);
         assert_eq!(
             claimed.next_calls(Running, None),
             &[Start],
-            "it is to start with all"
+            "it starts with all"
         );
         claimed.observe_status(Running, Running);
         claimed.observe_status(Running, Paused);
-        assert!(!claimed.paused_by_panel, "that was once");
+        assert!(!claimed.paused_by_panel, "the pause is cleared once");
         assert!(!paused_by_panel(&[
             (Paused, Running),
             (Running, Running),
@@ -178,7 +179,7 @@ mod tests {
         ]));
         assert!(
             !paused_by_panel(&[(Paused, Running), (Running, Configured)]),
-            "it began anew"
+            "it restarted"
         );
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     sampling::Sampling,
 };
 
-/// Notes what it is configured with, and refuses that once it is told to.
+/// Records its configurations and rejects them while `refuses` is set.
 #[derive(Clone, Default)]
 struct Idle {
     configured: Arc<Mutex<Vec<usize>>>,
@@ -34,12 +34,12 @@ impl Worker for Idle {
     }
 }
 
-/// A replica, and where it is.
+/// Launches a replica; returns its address.
 async fn launch_replica() -> (Idle, WorkerControl, Address) {
     let worker = Idle::default();
     let LaunchedWorker { control, .. } = launch_worker(worker.clone(), Sampling::default()).unwrap();
-    let mut told = control.subscribe();
-    let configured = told.wait_for(|report| report.status == Status::Configured);
+    let mut reports = control.subscribe();
+    let configured = reports.wait_for(|report| report.status == Status::Configured);
     configured.await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = listener.local_addr().unwrap().to_string();
@@ -73,15 +73,15 @@ async fn replica_follows_panel_status() {
     assert_eq!(status().await, Status::Running, "and stays it");
     assert_eq!(*lock_unpoisoned(&worker.configured), [1], "by its command line alone");
 
-    let flight = gate.try_admit().unwrap();
+    let task = gate.try_admit().unwrap();
     let pause = tokio::spawn({
         let gate = gate.clone();
         async move { call_gate(&gate, Call::Pause).await }
     });
-    let mut told = gate.subscribe();
-    told.wait_for(|report| !report.running).await.unwrap();
-    assert_eq!(status().await, Status::Running, "a task is on its way");
-    drop(flight);
+    let mut reports = gate.subscribe();
+    reports.wait_for(|report| !report.running).await.unwrap();
+    assert_eq!(status().await, Status::Running, "a task is in flight");
+    drop(task);
     pause.await.unwrap();
     assert_eq!(status().await, Status::Paused);
     panel.configure(configs_with_workers(2)).unwrap();
@@ -89,16 +89,16 @@ async fn replica_follows_panel_status() {
     call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
     assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2]);
-    assert!(panel.configure(configs_with_workers(3)).is_err(), "not while it runs");
+    assert!(panel.configure(configs_with_workers(3)).is_err(), "rejected while it runs");
 
     call_gate(&gate, Call::Pause).await;
     status().await;
     call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
-    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2], "it has that already");
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2], "the revision was sent already");
 
     control.handle_call(Call::Pause, json!(null)).await.unwrap();
-    assert_eq!(status().await, Status::Paused, "by somebody else");
+    assert_eq!(status().await, Status::Paused, "paused manually");
     panel.call_all(Call::Exit, std::slice::from_ref(&address)).await;
     assert!(control.current_report().exiting);
 }
@@ -111,7 +111,7 @@ async fn rejected_config_is_sent_again() {
     worker.refuses.store(true, SeqCst);
     for _ in 0..2 {
         let report = panel.poll_worker(COLLECTOR, &address).await.unwrap();
-        // What it did not take on it must not run with.
+        // A replica must not run with a configuration that it rejected.
         assert!(!report.running);
     }
     worker.refuses.store(false, SeqCst);
@@ -129,7 +129,7 @@ async fn replica_with_other_config_is_reconfigured() {
     configs.learner = Some(crate::ppo::Settings::default());
     let panel = ControlPanel::new(http::new_client().unwrap(), gate.clone(), configs);
     let status = async |role| panel.poll_worker(role, &address).await.unwrap().status;
-    // It is no learner: it refuses to be configured as one, and is paused by then.
+    // A collector rejects the configuration of a learner, and is paused at that time.
     assert_eq!(status(Some(Role::Learner)).await, Status::Paused);
     for _ in 0..2 {
         assert_eq!(status(COLLECTOR).await, Status::Running);
@@ -137,11 +137,11 @@ async fn replica_with_other_config_is_reconfigured() {
     }
 
     control.handle_call(Call::Pause, json!(null)).await.unwrap();
-    assert_eq!(status(COLLECTOR).await, Status::Paused, "by somebody else");
+    assert_eq!(status(COLLECTOR).await, Status::Paused, "paused manually");
     call_gate(&gate, Call::Pause).await;
     panel.configure(configs_with_workers(3)).unwrap();
     call_gate(&gate, Call::Start).await;
-    assert_eq!(status(COLLECTOR).await, Status::Paused, "alone");
+    assert_eq!(status(COLLECTOR).await, Status::Paused, "paused manually");
     control.handle_call(Call::Start, json!(null)).await.unwrap();
     assert_eq!(status(COLLECTOR).await, Status::Running);
     assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2, 3]);
@@ -159,9 +159,9 @@ async fn replica_without_role_is_started_unconfigured() {
     call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
     assert_eq!(*lock_unpoisoned(&worker.configured), [1]);
-    let nobody = Address {
+    let unreachable = Address {
         url: "127.0.0.1:1".to_owned(),
         ..address
     };
-    assert_eq!(panel.poll_worker(None, &nobody).await, None);
+    assert_eq!(panel.poll_worker(None, &unreachable).await, None);
 }

@@ -9,7 +9,7 @@ const ALWAYS: CheckpointPolicy = CheckpointPolicy {
     fresh: false,
 };
 
-/// A job whose training goes on step by step.
+/// A training that is advanced step by step.
 struct Job {
     storage: Storage,
     at: Checkpoint,
@@ -73,7 +73,7 @@ fn newest_checkpoint_is_loaded_and_old_ones_removed() {
     let mut job = Job::new();
     let mut keeper = job.open_store(OF, ALWAYS);
     assert_eq!(load_newest(&keeper), None);
-    // 10 comes after 9, whatever their letters say.
+    // Version 10 is newer than 9, although it sorts before it as text.
     (0..10).for_each(|_| job.step(&mut keeper));
     assert_eq!(job.checkpoints(), ["checkpoint-10.bin", "checkpoint-9.bin"]);
     assert_eq!(load_newest(&job.open_store(OF, ALWAYS)), Some((10, 1000)));
@@ -91,8 +91,8 @@ fn unsaved_progress_is_saved_at_the_end() {
         "the first model is no progress"
     );
     (0..2).for_each(|_| job.step(&mut keeper));
-    assert!(job.checkpoints().is_empty(), "it is not time yet");
-    // Of the iteration that is interrupted, nothing counts.
+    assert!(job.checkpoints().is_empty(), "no checkpoint is due");
+    // Progress of the interrupted iteration is not counted.
     job.at.frames += 50;
     job.save(&mut keeper);
     assert_eq!(load_newest(&keeper), Some((2, 200)));
@@ -126,7 +126,7 @@ fn unreadable_checkpoint_is_kept() {
     let mut job = Job::new();
     let mut keeper = job.open_store(OF, ALWAYS);
     job.step(&mut keeper);
-    // Stands for a storage that fails for a moment.
+    // Simulates a temporary read error.
     fs::create_dir(job.path("checkpoint-2.bin")).unwrap();
     let error = keeper.load_newest().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");

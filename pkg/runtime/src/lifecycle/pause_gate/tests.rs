@@ -7,7 +7,7 @@ const DONE: PollResult = PollResult {
     batches: 1,
 };
 
-/// Whether something is not there yet, having begun.
+/// Whether a future that was polled once is pending.
 async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     tokio::select! {
         biased;
@@ -22,8 +22,8 @@ async fn pause_waits_for_in_flight_tasks() {
     let (first, second) = (gate.try_admit().unwrap(), gate.try_admit().unwrap());
     first.complete(DONE);
     let mut pause = Box::pin(gate.handle_call(Call::Pause, json!({})));
-    assert!(is_pending(&mut pause).await, "one is on its way");
-    assert!(gate.try_admit().is_none(), "and none is let through");
+    assert!(is_pending(&mut pause).await, "one task is in task");
+    assert!(gate.try_admit().is_none(), "no task is admitted");
     second.complete(DONE);
     let paused = pause.await.unwrap();
     assert_eq!((paused.status, paused.samples), (Status::Paused, 20));
@@ -33,7 +33,7 @@ async fn pause_waits_for_in_flight_tasks() {
     gate.set_stats(Stats::from([("evaluation".into(), 9.5)]));
     drop(gate.try_admit().unwrap());
     let report = gate.current_report();
-    assert_eq!(report.samples, 20, "one that failed does not count");
+    assert_eq!(report.samples, 20, "failed tasks do not count");
     assert!(report.log_line().ends_with(", evaluation 9.5000"));
     gate.mark_ended(Some("no storage".to_owned()));
     assert_eq!(gate.current_report().status, Status::Error);
@@ -45,19 +45,19 @@ fn unready_gate_rejects_configure_and_start() {
     let gate = PauseGate::new_unready();
     for call in [Call::Configure, Call::Start] {
         let refused = gate.apply_call(call, || {}).unwrap_err().to_string();
-        assert!(refused.contains("not there yet"), "{refused}");
+        assert!(refused.contains("are not ready"), "{refused}");
     }
     gate.mark_ready();
-    assert!(gate.try_admit().is_none(), "it is not started");
+    assert!(gate.try_admit().is_none(), "the gate is not started");
     gate.configure(|| {}).unwrap();
     gate.apply_call(Call::Start, || {}).unwrap();
     assert!(gate.try_admit().is_some());
-    let mut taken = false;
+    let mut applied = false;
     assert!(
-        gate.configure(|| taken = true).is_err(),
-        "not while it runs"
+        gate.configure(|| applied = true).is_err(),
+        "rejected while the gate runs"
     );
-    assert!(!taken);
+    assert!(!applied);
     gate.mark_ended(None);
     gate.mark_ready();
     assert_eq!(gate.current_report().status, Status::Completed);
@@ -66,12 +66,12 @@ fn unready_gate_rejects_configure_and_start() {
 #[tokio::test]
 async fn start_during_pause_ends_wait() {
     let gate = PauseGate::new_running();
-    let flight = gate.try_admit().unwrap();
+    let task = gate.try_admit().unwrap();
     let mut pause = Box::pin(gate.handle_call(Call::Pause, json!({})));
     assert!(is_pending(&mut pause).await);
     gate.handle_call(Call::Start, json!({})).await.unwrap();
     assert_eq!(pause.await.unwrap().status, Status::Running);
-    drop(flight);
+    drop(task);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,16 +12,16 @@ use serde_json::json;
 use super::*;
 use crate::lifecycle::Stats;
 
-/// What is noted of calls and polls.
+/// Records calls and polls.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
-    /// Each once in a row: there are many polls.
-    fn record(&self, what: impl Into<String>) {
-        let (mut notes, what) = (self.0.lock().unwrap(), what.into());
-        if notes.last() != Some(&what) {
-            notes.push(what);
+    /// Records a repeated entry once: polls are frequent.
+    fn record(&self, entry: impl Into<String>) {
+        let (mut notes, entry) = (self.0.lock().unwrap(), entry.into());
+        if notes.last() != Some(&entry) {
+            notes.push(entry);
         }
     }
 
@@ -32,13 +32,13 @@ impl Notes {
 
 #[derive(Clone, Deserialize)]
 struct Config {
-    /// Samples of a poll; an odd number fails, 0 panics, 1 cannot be configured, 5 in part.
+    /// Samples of a poll. An odd number fails; 0 panics; 1 is rejected; 5 fails half-way.
     samples: u64,
 }
 
 struct Counter {
     config: Config,
-    /// What it cannot heed.
+    /// The call that fails.
     fails: Option<Call>,
     notes: Notes,
     polls: Arc<AtomicU64>,
@@ -120,10 +120,10 @@ async fn start_counter(samples: u64) -> (LaunchedWorker, Notes, Arc<AtomicU64>) 
 #[tokio::test]
 async fn worker_polls_while_running_and_serves_calls_between() {
     let (LaunchedWorker { control, ended }, notes, polls) = start_counter(2).await;
-    let mut told = control.subscribe();
-    told.wait_for(|report| report.polls >= 3).await.unwrap();
+    let mut reports = control.subscribe();
+    reports.wait_for(|report| report.polls >= 3).await.unwrap();
     let refused = control.handle_call(Call::Configure, json!({"samples": 4})).await;
-    assert!(refused.is_err(), "not while it runs");
+    assert!(refused.is_err(), "rejected while it runs");
 
     let paused = control.handle_call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(paused.status, Status::Paused);
@@ -133,7 +133,7 @@ async fn worker_polls_while_running_and_serves_calls_between() {
     );
     assert!(paused.log_line().ends_with(", limit 7.0000"));
     assert_eq!(polls.load(SeqCst), paused.polls);
-    // Whatever comes after requests has had its turn once they are answered.
+    // The loop polls after each answered request, if at all.
     control.poll_now();
     let again = control.handle_call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(again, paused, "nothing moves");
@@ -143,7 +143,7 @@ async fn worker_polls_while_running_and_serves_calls_between() {
     assert_eq!(configured.unwrap().status, Status::Configured);
     let started = control.handle_call(Call::Start, json!(null)).await.unwrap();
     assert_eq!(started.status, Status::Running);
-    told.wait_for(|report| report.samples >= paused.samples + 8)
+    reports.wait_for(|report| report.samples >= paused.samples + 8)
         .await
         .unwrap();
     let exiting = control.handle_call(Call::Exit, json!(null)).await.unwrap();
@@ -216,7 +216,7 @@ async fn rejected_config_keeps_state_partial_config_blocks_start()
     for bad in [json!("x"), json!(1)] {
         let refused = control.handle_call(Call::Configure, json!({"samples": bad})).await;
         assert!(matches!(refused, Err(Error::BadConfig(_))));
-        assert_eq!(control.current_report().status, Status::Paused, "as it was before");
+        assert_eq!(control.current_report().status, Status::Paused, "unchanged");
     }
     let refused = control.handle_call(Call::Configure, json!({"samples": 5})).await;
     assert!(matches!(refused, Err(Error::BadTask(_))));
@@ -231,7 +231,7 @@ async fn worker_without_control_handle_exits() {
     drop(control);
     ended.await.unwrap().unwrap();
     assert_eq!(notes.records().last().map(String::as_str), Some("exited"));
-    // Paused, it waits for nothing but requests.
+    // A paused worker waits for requests only.
     let (LaunchedWorker { control, ended }, notes, _) = start_counter(2).await;
     control.handle_call(Call::Pause, json!(null)).await.unwrap();
     drop(control);
@@ -239,7 +239,7 @@ async fn worker_without_control_handle_exits() {
     assert_eq!(notes.records().last().map(String::as_str), Some("exited"));
 }
 
-/// What all threads have logged.
+/// The log of all threads.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -255,7 +255,7 @@ impl Write for Log {
 }
 
 impl Log {
-    /// The messages of whoever has this name.
+    /// The messages that begin with this name.
     fn lines_of(&self, name: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let messages = text.lines().filter_map(|line| line.split_once("INFO "));
@@ -266,7 +266,7 @@ impl Log {
     }
 }
 
-/// Finds something to do in its first and in its third poll.
+/// Finds work in its first and third poll.
 struct Sparse {
     polls: u32,
 }
@@ -304,13 +304,13 @@ async fn productive_polls_are_logged_with_worker_stats() {
         .with_target(false)
         .with_writer(move || writer.clone())
         .finish();
-    // The worker has a thread of its own.
+    // The worker runs on its own thread.
     tracing::subscriber::set_global_default(subscriber).unwrap();
 
     let LaunchedWorker { control, ended } = launch_worker(Sparse { polls: 0 }, ()).unwrap();
-    let mut told = control.subscribe();
+    let mut reports = control.subscribe();
     control.handle_call(Call::Start, json!(null)).await.unwrap();
-    told.wait_for(|report| report.polls == 2).await.unwrap();
+    reports.wait_for(|report| report.polls == 2).await.unwrap();
     control.handle_call(Call::Exit, json!(null)).await.unwrap();
     ended.await.unwrap().unwrap();
     assert_eq!(
