@@ -23,7 +23,7 @@ use clap_complete::{
 };
 use di_api::{Phase, names};
 use di_client::{
-    Choices, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
+    KubeconfigNames, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
     replica_names,
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
@@ -248,7 +248,7 @@ impl Lookups {
                 let ends = matches!(verb, "delete" | "restart");
                 arg.add(self.complete_from_cluster(async move |cluster| {
                     let mut all = replica_names(&cluster).await?;
-                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator(job)));
+                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator_name(job)));
                     let named =
                         |job: &String| words.iter().any(|word| strip_kind_prefix(word) == job);
                     let any = all.iter().any(|(_, job)| named(job));
@@ -351,10 +351,10 @@ impl Lookups {
         })
     }
 
-    fn complete_from_kubeconfig(&self, select: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
+    fn complete_from_kubeconfig(&self, select: fn(KubeconfigNames) -> Vec<String>) -> ArgValueCandidates {
         let options = self.options.clone();
         ArgValueCandidates::new(move || {
-            let choices = options.choices().unwrap_or_default();
+            let choices = options.kubeconfig_names().unwrap_or_default();
             select(choices)
                 .into_iter()
                 .map(CompletionCandidate::new)
