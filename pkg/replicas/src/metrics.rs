@@ -15,7 +15,7 @@ use prometheus_client::{
 /// What the endpoint counts, as `/metrics` shows it.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    pub(crate) requests: Family<Answered, Counter>,
+    pub(crate) requests: Family<RequestLabels, Counter>,
     pub(crate) duration: Family<Route, Histogram>,
     pub(crate) conflicts: Counter,
     pub(crate) planned: Counter,
@@ -28,7 +28,7 @@ pub struct Metrics {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Answered {
+pub(crate) struct RequestLabels {
     pub(crate) route: &'static str,
     pub(crate) method: &'static str,
     /// The HTTP status, but 503 for what will pass, though older clients are told 200.
@@ -59,7 +59,7 @@ impl Default for Metrics {
         let connections = Gauge::default();
         all.register(
             "connections",
-            "Connections being served",
+            "ConnectionCounter being served",
             connections.clone(),
         );
         let mut counter = |name: &str, help: &str| {
@@ -80,7 +80,7 @@ impl Default for Metrics {
             replaced: counter("replaced", "Replicas reported as failed and replaced"),
             refused_connections: counter(
                 "refused_connections",
-                "Connections closed because their address had too many",
+                "ConnectionCounter closed because their address had too many",
             ),
             watch_errors,
             registry: Arc::new(registry),

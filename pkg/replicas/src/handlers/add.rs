@@ -16,15 +16,15 @@ use kube::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{admit, check_live, owns, read, success, told, urls};
+use super::{authorize_change, check_job_active, owns_pod, read, success, told, replica_urls};
 use crate::{
     State,
-    authorize::{Caller, Source},
+    authorize::{Requester, Source},
     error::{Error, Result},
-    mutate::{Draft, answered, mutate},
-    retries::is_given,
-    state::{CALL_TIMEOUT, Shared, call},
-    wire::{AddRequest, Part, Replicas, Success},
+    mutate_job::{JobChange, answered, mutate_job},
+    in_flight_keys::is_client_key,
+    state::{API_CALL_TIMEOUT, SharedState, call_api},
+    wire::{AddRequest, ReplicaRequest, Replicas, Success},
 };
 
 /// Plans more replicas and answers with their URLs, once it is known which of them the cluster has room for.
@@ -39,26 +39,26 @@ pub(crate) async fn add(
     body: Body,
 ) -> Result<Response> {
     // One call more is for what is left to be done then.
-    let wait = state.settings.request_timeout.saturating_sub(CALL_TIMEOUT);
+    let wait = state.settings.request_timeout.saturating_sub(API_CALL_TIMEOUT);
     let last = Instant::now() + wait;
     let body = read(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
-    let (key, caller) = admit(&state, &source, &request.target).await?;
-    let ticket = state
-        .retries
-        .ticket(RequestKind::Add, &source, &headers, &body)?;
-    let added = add_to(&state, &key, &request, &caller, ticket.key(), last).await;
-    let added = ticket.settle(added)?;
+    let (key, requester) = authorize_change(&state, &source, &request.target).await?;
+    let idempotency_key = state
+        .in_flight_keys
+        .idempotency_key(RequestKind::Add, &source, &headers, &body)?;
+    let added = add_replicas(&state, &key, &request, &requester, idempotency_key.key(), last).await;
+    let added = idempotency_key.complete(added)?;
     let told = told(request.is_empty(), "the replicas are planned");
     success(told, added)
 }
 
 /// Nobody waits for pods beyond `last`.
-async fn add_to(
-    state: &Shared,
+async fn add_replicas(
+    state: &SharedState,
     key: &Key,
     request: &AddRequest,
-    caller: &Caller,
+    requester: &Requester,
     request_key: &str,
     last: Instant,
 ) -> Result<Replicas> {
@@ -74,17 +74,17 @@ async fn add_to(
     let asked = request.asked();
     let began = Timestamp::now();
     let template = aggregator_template(state, key, &parts).await?;
-    wait_for_restart(state, key, &parts, caller, request_key).await;
-    let (job, planned) = mutate(state, key, caller, |job, draft| {
-        let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
+    wait_for_restart_status(state, key, &parts, requester, request_key).await;
+    let (job, planned) = mutate_job(state, key, requester, |job, draft| {
+        let incarnation = incarnation(state, key, job, requester).map(|own| own.id);
         let (kind, now) = (RequestKind::Add, Timestamp::now());
         if answered::known(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;
             return Ok(planned_for(plan, request_key, incarnation.as_deref()));
         }
-        check_live(job)?;
+        check_job_active(job)?;
         for (role, part) in &parts {
-            check_part(job, *role, part)?;
+            check_role(job, *role, part)?;
         }
         // Made before the entries are: by its time they are known should they be taken back.
         let note = answered::new(kind, request_key, &asked, Vec::new());
@@ -106,7 +106,7 @@ async fn add_to(
                 })
             },
         );
-        check_ports(&draft.plan, &planned, &template, &key.0)?;
+        check_aggregator_ports(&draft.plan, &planned, &template, &key.0)?;
         let fits = |plan: &[PlanEntry]| wanted(plan) <= most.max(before);
         release_done(&mut draft.plan, fits);
         if !fits(&draft.plan) {
@@ -115,7 +115,7 @@ async fn add_to(
                 job.name_any()
             )));
         }
-        if !planned.is_empty() || is_given(request_key) {
+        if !planned.is_empty() || is_client_key(request_key) {
             draft.answers = Some(note);
         }
         Ok(planned)
@@ -124,12 +124,12 @@ async fn add_to(
     // Whoever does not wait is not told either: what was refused before says nothing of these.
     if !state.settings.create_wait.is_zero() {
         if let Some(why) = verdicts::wait(state, key, &job, &planned, last).await {
-            take_back(state, key, caller, request_key, began).await?;
-            return Err(Error::Passing(why));
+            rollback_request(state, key, requester, request_key, began).await?;
+            return Err(Error::Unavailable(why));
         }
-        if verdicts::have_vanished(state, key, &planned) {
+        if verdicts::are_gone(state, key, &planned) {
             let why = "some of the replicas were taken back meanwhile; ask again";
-            return Err(Error::Passing(why.to_owned()));
+            return Err(Error::Unavailable(why.to_owned()));
         }
     }
     state
@@ -137,13 +137,13 @@ async fn add_to(
         .planned
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
-    Ok(urls(state, key, &job, planned).named(&request.target.coordinator))
+    Ok(replica_urls(state, key, &job, planned).named(&request.target.coordinator))
 }
 
 fn plan(
     job: &JobView,
-    draft: &mut Draft,
-    parts: &[(Role, &Part)],
+    draft: &mut JobChange,
+    parts: &[(Role, &ReplicaRequest)],
     request: &Request,
     is_over: impl Fn(&str) -> bool,
 ) -> Vec<(Role, String)> {
@@ -179,7 +179,7 @@ fn wanted(plan: &[PlanEntry]) -> usize {
     plan.iter().filter(|e| e.is_wanted()).map(of).sum()
 }
 
-fn check_part(job: &JobView, role: Role, part: &Part) -> Result<()> {
+fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
     if job.part(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
@@ -203,14 +203,14 @@ fn check_part(job: &JobView, role: Role, part: &Part) -> Result<()> {
 }
 
 /// Whether learners of several GPUs are asked for, whose aggregators are made from an `AggregatorConfig`.
-fn needs_aggregators(job: &JobView, parts: &[(Role, &Part)]) -> bool {
+fn needs_aggregators(job: &JobView, parts: &[(Role, &ReplicaRequest)]) -> bool {
     parts
         .iter()
         .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
 }
 
 /// An aggregator's port is known once it is planned. That there is no usable configuration for it will pass: somebody is to write it.
-fn check_ports(
+fn check_aggregator_ports(
     plan: &[PlanEntry],
     planned: &[(Role, String)],
     template: &AggregatorTemplate,
@@ -223,28 +223,28 @@ fn check_ports(
         return Ok(());
     }
     let lack = template.lack(namespace).map(|(_, message)| message);
-    Err(Error::Passing(lack.unwrap_or_else(|| {
+    Err(Error::Unavailable(lack.unwrap_or_else(|| {
         "the AggregatorConfig is not known yet".to_owned()
     })))
 }
 
 /// The pod of aggregators as the API server has it now, where learners of several GPUs are asked for.
 async fn aggregator_template(
-    state: &Shared,
+    state: &SharedState,
     key: &Key,
-    parts: &[(Role, &Part)],
+    parts: &[(Role, &ReplicaRequest)],
 ) -> Result<AggregatorTemplate> {
     let job = state.find_job(key).await?;
-    let fits = |(role, part): &(Role, &Part)| check_part(&job, *role, part).is_ok();
+    let fits = |(role, part): &(Role, &ReplicaRequest)| check_role(&job, *role, part).is_ok();
     // Whoever is refused is told so by the job as it is when it is changed.
-    let refused = check_live(&job).is_err() || !parts.iter().all(fits);
+    let refused = check_job_active(&job).is_err() || !parts.iter().all(fits);
     if refused || !needs_aggregators(&job, parts) {
         return Ok(AggregatorTemplate::Unknown);
     }
     let kind = ApiResource::erase::<AggregatorConfig>(&());
     for namespace in [&key.0, names::SYSTEM_NAMESPACE] {
         let api: Api<DynamicObject> = Api::namespaced_with(state.client.clone(), namespace, &kind);
-        let read = call("read the AggregatorConfig", async {
+        let read = call_api("read the AggregatorConfig", async {
             api.get_opt(names::AGGREGATOR_CONFIG).await
         });
         if let Some(config) = read.await? {
@@ -257,37 +257,37 @@ async fn aggregator_template(
 }
 
 /// The coordinator as it is since its last start.
-struct Incarnation {
+struct CoordinatorInstance {
     /// Tells it from the one that it was before, which left replicas.
     id: String,
     /// Whether its kubelet may have started it again without having told of that.
-    may_be_another: bool,
+    may_have_restarted: bool,
 }
 
 /// The coordinator that asks, when a pod of its job does: a restarted one is served with what it had before.
-fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Option<Incarnation> {
-    let Caller::Pod(caller, _) = caller else {
+fn incarnation(state: &SharedState, key: &Key, job: &JobView, requester: &Requester) -> Option<CoordinatorInstance> {
+    let Requester::Pod(requester, _) = requester else {
         return None;
     };
-    let of = |pod: &PodView| Incarnation {
+    let of = |pod: &PodView| CoordinatorInstance {
         id: pod.incarnation(),
-        may_be_another: pod.restart_policy != RestartPolicy::Never,
+        may_have_restarted: pod.restart_policy != RestartPolicy::Never,
     };
     let coordinator = names::coordinator(&key.1);
     state.pods.read(key, |pods| {
-        let pod = pods.get(&coordinator).filter(|pod| owns(job, pod));
+        let pod = pods.get(&coordinator).filter(|pod| owns_pod(job, pod));
         pod.map(of)
-            .or_else(|| (caller.name == coordinator).then(|| of(caller)))
+            .or_else(|| (requester.name == coordinator).then(|| of(requester)))
     })
 }
 
 /// A coordinator that was restarted in place may ask before its kubelet has told of that, and would get its fleet twice. So one that asks for more
 /// of what it has, and may be such a one, waits for that news.
-async fn wait_for_restart(
-    state: &Shared,
+async fn wait_for_restart_status(
+    state: &SharedState,
     key: &Key,
-    parts: &[(Role, &Part)],
-    caller: &Caller,
+    parts: &[(Role, &ReplicaRequest)],
+    requester: &Requester,
     request_key: &str,
 ) {
     let deadline = Instant::now() + state.settings.kubelet_wait;
@@ -295,8 +295,8 @@ async fn wait_for_restart(
     loop {
         changes.mark_unchanged();
         let may_have_some = state.jobs.get(key).is_some_and(|job| {
-            let own = incarnation(state, key, &job, caller).filter(|own| own.may_be_another);
-            own.is_some_and(|own| has_some(&job, parts, &own.id, request_key))
+            let own = incarnation(state, key, &job, requester).filter(|own| own.may_have_restarted);
+            own.is_some_and(|own| has_replicas_of_kinds(&job, parts, &own.id, request_key))
         });
         if !may_have_some || !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
             return;
@@ -305,7 +305,7 @@ async fn wait_for_restart(
 }
 
 /// Whether an incarnation of the coordinator has replicas of one of these kinds, by other requests than this one.
-fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_key: &str) -> bool {
+fn has_replicas_of_kinds(job: &JobView, parts: &[(Role, &ReplicaRequest)], incarnation: &str, request_key: &str) -> bool {
     let kinds: Vec<_> = parts
         .iter()
         .map(|(role, part)| planned_as(job, *role, &part.resources))
@@ -323,15 +323,15 @@ fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_k
 
 /// Takes back what was planned for a request of whose pods the API server refuses some, such as for want of quota, also by an earlier try of it:
 /// nothing of it is left, and the client asks again. What it was given that an earlier request had planned, and that is there, stays.
-async fn take_back(
-    state: &Shared,
+async fn rollback_request(
+    state: &SharedState,
     key: &Key,
-    caller: &Caller,
+    requester: &Requester,
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
     let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
-    let taken_back = mutate(state, key, caller, |job, draft| {
+    let taken_back = mutate_job(state, key, requester, |job, draft| {
         // The first try has noted when it was.
         let noted = answered::find(job, RequestKind::Add, request_key, Timestamp::now());
         let since = noted.map_or(began, |noted| noted.at.0.min(began));
@@ -347,7 +347,7 @@ async fn take_back(
         for name in &names {
             remove(&mut draft.plan, name);
         }
-        draft.takes_back = Some((RequestKind::Add, request_key.to_owned()));
+        draft.rolled_back_request = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())
     });
     Box::pin(taken_back).await?;

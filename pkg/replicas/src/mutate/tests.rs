@@ -17,7 +17,7 @@ fn view(job: &Value) -> JobView {
 fn what_is_written_fits_what_is_there() {
     let mut going = entry("c", Role::Collector);
     going.state = EntryState::Removing;
-    let draft = || Draft {
+    let draft = || JobChange {
         plan: vec![
             entry("a", Role::Collector),
             entry("b", Role::Learner),
@@ -29,7 +29,7 @@ fn what_is_written_fits_what_is_there() {
             "collectors 2",
             Vec::new(),
         )),
-        ..Draft::default()
+        ..JobChange::default()
     };
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
@@ -65,18 +65,18 @@ fn what_is_written_fits_what_is_there() {
 #[test]
 fn pauses_grow_and_stay_bounded() {
     assert!(pause(1) <= Duration::from_millis(20));
-    assert!(pause(40) <= Duration::from_millis(LONGEST_WAIT_MS));
-    assert!(pause(40) >= Duration::from_millis(LONGEST_WAIT_MS / 2));
+    assert!(pause(40) <= Duration::from_millis(MAX_BACKOFF_MS));
+    assert!(pause(40) >= Duration::from_millis(MAX_BACKOFF_MS / 2));
 }
 
-fn note(job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>, now: Timestamp) {
+fn note(job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>, now: Timestamp) {
     let fields = lowering::note(&view(job), key, lower, now);
     let patch = di_api::guarded_patches(Some("5"), fields);
     json_patch::patch(job, &patch).unwrap();
 }
 
-fn fewer(by: i32, names: &[&str]) -> Fewer {
-    Fewer {
+fn fewer(by: i32, names: &[&str]) -> ScaleDown {
+    ScaleDown {
         by,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     }
@@ -89,12 +89,12 @@ fn what_a_request_lowered_is_noted_with_it() {
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let plain: Bucket = (Role::Collector, None);
-    let big: Bucket = (Role::Collector, Some("big".to_owned()));
+    let plain: ReplicaGroupRef = (Role::Collector, None);
+    let big: ReplicaGroupRef = (Role::Collector, Some("big".to_owned()));
     let both = HashMap::from([(plain.clone(), fewer(2, &["x", "y"])), (big, fewer(1, &[]))]);
     let more = HashMap::from([(plain.clone(), fewer(3, &["z"]))]);
     let now = Timestamp::UNIX_EPOCH;
-    let note = |job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>| {
+    let note = |job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>| {
         note(job, key, lower, now);
     };
     let lowered = |job: &JobView, key: &str| lowered(job, key, now);
@@ -106,7 +106,7 @@ fn what_a_request_lowered_is_noted_with_it() {
     assert_eq!(lowered(&view(&job), "b"), more);
     assert!(lowered(&view(&job), "c").is_empty());
     assert_eq!(job["metadata"]["annotations"]["theirs"], "kept");
-    let mut names = chosen(&view(&job), now);
+    let mut names = recorded_pod_names(&view(&job), now);
     names.sort();
     assert_eq!(names, ["x", "y", "z"]);
     note(&mut job, "b", &more);
@@ -126,7 +126,7 @@ fn of_very_many_names_the_newest_are_noted() {
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let bucket: Bucket = (Role::Collector, None);
+    let bucket: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for key in ["old", "new"] {
         let lower = HashMap::from([(bucket.clone(), fewer(1000, &["x"; 1000]))]);
@@ -148,7 +148,7 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
         "spec": {"coordinator": {"template": {}}},
         "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
     });
-    let bucket: Bucket = (Role::Collector, None);
+    let bucket: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for going in [&["x", "y"][..], &[]] {
         let lower = HashMap::from([(bucket.clone(), fewer(2, going))]);

@@ -5,23 +5,23 @@ use di_cache::JobView;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Bucket, Draft, Fewer, answered, lowering};
+use super::{ReplicaGroupRef, JobChange, ScaleDown, answered, lowering};
 use crate::{
     error::Result,
-    state::{JobRef, Shared, call},
+    state::{JobRef, SharedState, call_api},
 };
 
 /// Writes the declared counts, where they change, and then the status.
-pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<JobRef> {
+pub(super) async fn write(state: &SharedState, job: &JobRef, draft: JobChange) -> Result<JobRef> {
     let mut job = job.clone();
     if !draft.lower.is_empty() {
         let request = draft.answers.as_ref().map_or("", |request| &request.key);
         job = lower(state, &job, request, &draft.lower).await?;
     }
-    if draft.answers.is_none() && draft.takes_back.is_none() && draft.plan == job.plan {
+    if draft.answers.is_none() && draft.rolled_back_request.is_none() && draft.plan == job.plan {
         return Ok(job);
     }
-    let written = call("write the status of the DIJob", async {
+    let written = call_api("write the status of the DIJob", async {
         let fields = fields(&job, draft, Timestamp::now());
         di_cache::write_fields(&state.client, &*job, Some("status"), fields).await
     });
@@ -29,7 +29,7 @@ pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<
 }
 
 /// The fields of the status that change, each a path and its value: the plan, what follows from it, and which requests were answered.
-pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<String>, Value)> {
+pub(super) fn fields(job: &JobView, draft: JobChange, now: Timestamp) -> Vec<(Vec<String>, Value)> {
     let count = |roles: &[Role]| {
         let wanted = |entry: &&PlanEntry| entry.is_wanted() && roles.contains(&entry.role);
         draft.plan.iter().filter(wanted).count()
@@ -39,9 +39,9 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
         "collectors": count(&[Role::Collector]),
         "learners": count(&[Role::Learner, Role::Aggregator]),
     });
-    if draft.answers.is_some() || draft.takes_back.is_some() {
+    if draft.answers.is_some() || draft.rolled_back_request.is_some() {
         let mut requests = job.requests.clone();
-        if let Some((kind, key)) = &draft.takes_back {
+        if let Some((kind, key)) = &draft.rolled_back_request {
             requests.retain(|request| request.kind != *kind || request.key != *key);
         }
         if let Some(request) = draft.answers {
@@ -64,23 +64,23 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
 
 /// Declares fewer replicas: first, or the reconciler would make new ones for those that go.
 async fn lower(
-    state: &Shared,
+    state: &SharedState,
     job: &JobRef,
     request: &str,
-    lower: &HashMap<Bucket, Fewer>,
+    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
 ) -> Result<JobRef> {
     let counts = lower
         .iter()
         .filter_map(|(bucket, fewer)| count_of(job, bucket, fewer.by));
     let fields = counts.chain(lowering::note(job, request, lower, Timestamp::now()));
-    let sent = call("lower the declared replicas of the DIJob", async {
+    let sent = call_api("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
     Ok(state.jobs.written(sent.await?))
 }
 
 /// Where a declared count stands in the job, and what it is when it is lowered.
-fn count_of(job: &JobView, (role, group): &Bucket, by: i32) -> Option<(Vec<String>, Value)> {
+fn count_of(job: &JobView, (role, group): &ReplicaGroupRef, by: i32) -> Option<(Vec<String>, Value)> {
     let part = job.part(*role)?;
     let mut path = vec!["spec".to_owned(), role.label().to_owned()];
     let count = match group {

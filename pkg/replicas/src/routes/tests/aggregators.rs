@@ -4,7 +4,7 @@ use di_api::{Role, names};
 use di_plan::PodView;
 use serde_json::{Value, json};
 
-use crate::testing::{COORDINATOR, Fixture, ask, job, pod, quick, serving};
+use crate::tests::fixture::{COORDINATOR, Fixture, ask, job, pod, short_waits, fixture_with};
 
 const AGGREGATOR: &str = "10.0.1.1";
 const UNIT: &str = "u-aggregator-abcde";
@@ -52,7 +52,7 @@ fn fixture(change: impl FnOnce(&mut [PodView])) -> Fixture {
     ];
     change(&mut pods);
     let status = json!({"phase": "Running", "plan": plan()});
-    serving(quick(), [job("u", &status), job("v", &json!({}))], pods)
+    fixture_with(short_waits(), [job("u", &status), job("v", &json!({}))], pods)
 }
 
 async fn list(fixture: &Fixture, query: &str) -> (u16, Value) {

@@ -1,17 +1,17 @@
 use di_api::Role;
 use serde_json::json;
 
-use crate::{Settings, error::Error, testing::*};
+use crate::{Settings, error::Error, tests::fixture::*};
 
 #[tokio::test]
 async fn too_many_changes_of_one_job_are_told_to_come_again() {
     let fixture = fixture(Settings {
         max_changes_per_job: 2,
-        ..quick()
+        ..short_waits()
     });
     let key = ("rl".to_owned(), "a".to_owned());
-    let _served = fixture.state.turn(&key).await.unwrap();
-    let waiting = fixture.state.turn(&key);
+    let _served = fixture.state.lock_job(&key).await.unwrap();
+    let waiting = fixture.state.lock_job(&key);
     tokio::pin!(waiting);
     assert!(futures::poll!(waiting.as_mut()).is_pending());
     let body =
@@ -36,7 +36,7 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     // Four of its five are wanted.
     let fixture = fixture(Settings {
         max_replicas_per_job: 5,
-        ..quick()
+        ..short_waits()
     });
     let body = json!({
         "namespace": "rl", "coordinator": "a-coordinator",
@@ -52,12 +52,12 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     }
 }
 
-/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache alone does not refuse.
+/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache without_api_server does not refuse.
 #[tokio::test]
 async fn where_no_api_server_is_nobody_is_refused_for_what_the_job_is() {
-    let fixture = alone(Settings {
+    let fixture = without_api_server(Settings {
         max_replicas_per_job: 4,
-        ..quick()
+        ..short_waits()
     });
     let body =
         json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
@@ -80,7 +80,7 @@ async fn those_that_have_done_their_work_make_room() {
         ]);
         let settings = Settings {
             max_replicas_per_job: 2,
-            ..quick()
+            ..short_waits()
         };
         let job = job("a", &json!({"phase": "Running", "plan": plan}));
         let coordinator = pod(
@@ -90,7 +90,7 @@ async fn those_that_have_done_their_work_make_room() {
             "a-uid",
             COORDINATOR,
         );
-        let fixture = serving(settings, [job], [coordinator]);
+        let fixture = fixture_with(settings, [job], [coordinator]);
         let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha2/replicas";
         let answer = ask(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;

@@ -40,17 +40,17 @@ pub(crate) fn find<'a>(
     now: Timestamp,
 ) -> Option<&'a AnsweredRequest> {
     let mut all = job.requests.iter();
-    all.find(|request| request.kind == kind && request.key == key && may_return(&request.at, now))
+    all.find(|request| request.kind == kind && request.key == key && is_recent(&request.at, now))
 }
 
 /// Whether a request of this time may come again.
-pub(super) fn may_return(at: &Time, now: Timestamp) -> bool {
+pub(super) fn is_recent(at: &Time, now: Timestamp) -> bool {
     now.duration_since(at.0) < KEPT_FOR
 }
 
 /// Notes one more, and forgets the oldest.
 pub(super) fn note(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Timestamp) {
-    all.retain(|request| may_return(&request.at, now));
+    all.retain(|request| is_recent(&request.at, now));
     all.push(new);
     let mut names = 0;
     let newest = all.iter().rev().take(MOST_KEPT);

@@ -7,14 +7,14 @@ use di_cache::{JobView, Key};
 use di_plan::{Job, PodView, find, members};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{authorize::owns, state::Shared};
+use crate::{authorize::owns_pod, state::SharedState};
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
 ///
 /// Returns what the API server says if it refuses pods of these. It may be others of the job that it refuses, so these are waited for as long as
 /// ever more of them come, though not beyond `last`.
 pub(super) async fn wait(
-    state: &Shared,
+    state: &SharedState,
     key: &Key,
     job: &JobView,
     planned: &[(Role, String)],
@@ -35,7 +35,7 @@ pub(super) async fn wait(
         let lacking = state.pods.read(key, |pods| {
             let has = |name: &str| {
                 pods.get(name)
-                    .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
+                    .is_some_and(|pod| owns_pod(job, pod) && has_scheduling_result(pod))
             };
             let have = |aggregator: &str| {
                 let mut all = members(plan, aggregator).peekable();
@@ -43,7 +43,7 @@ pub(super) async fn wait(
             };
             let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
-            number_lacking(plan, planned, |name| pods.get(name).is_some())
+            missing_count(plan, planned, |name| pods.get(name).is_some())
         });
         if unjudged.is_empty() {
             return None;
@@ -68,7 +68,7 @@ pub(super) async fn wait(
 
 /// Whether some of these are neither there nor planned any longer. Of a request that came again, they may be what an earlier try of it was about to
 /// take back while our cache was behind.
-pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)]) -> bool {
+pub(super) fn are_gone(state: &SharedState, key: &Key, planned: &[(Role, String)]) -> bool {
     let Some(job) = state.jobs.get(key) else {
         return false;
     };
@@ -81,7 +81,7 @@ pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)
 }
 
 /// How many pods of these and of their units are not there. Aggregators whose ddp learners are not planned yet lack one for each of their GPUs.
-fn number_lacking(
+fn missing_count(
     plan: &[PlanEntry],
     planned: &[(Role, String)],
     is_there: impl Fn(&str) -> bool,
@@ -100,7 +100,7 @@ fn number_lacking(
     planned.iter().map(|(_, name)| of(name)).sum()
 }
 
-fn has_verdict(pod: &PodView) -> bool {
+fn has_scheduling_result(pod: &PodView) -> bool {
     pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
 }
 
@@ -112,11 +112,11 @@ mod tests {
     use tokio::time::sleep_until;
 
     use super::*;
-    use crate::{Settings, testing::*};
+    use crate::{Settings, tests::fixture::*};
 
     /// How the wait for three collectors ends, and after how many tenths of a second, when their pods come so many after its begin.
     async fn waited(status: &Value, coming: &[u64], last: u64) -> (Option<String>, u128) {
-        let fixture = serving(Settings::default(), [job("j", status)], []);
+        let fixture = fixture_with(Settings::default(), [job("j", status)], []);
         let state = &fixture.state;
         let key = ("rl".to_owned(), "j".to_owned());
         let job = state.jobs.get(&key).unwrap();
@@ -171,11 +171,11 @@ mod tests {
             let status = json!({"phase": "Running", "plan": plan});
             let pods =
                 is_there.then(|| pod("j", Role::Collector, "j-collector-0", "j-uid", "10.0.0.2"));
-            let fixture = serving(Settings::default(), [job("j", &status)], pods);
+            let fixture = fixture_with(Settings::default(), [job("j", &status)], pods);
             let key = ("rl".to_owned(), "j".to_owned());
             let planned = [(Role::Collector, "j-collector-0".to_owned())];
             assert_eq!(
-                have_vanished(&fixture.state, &key, &planned),
+                are_gone(&fixture.state, &key, &planned),
                 has_vanished,
                 "{status} {is_there}"
             );
@@ -196,7 +196,7 @@ mod tests {
         let lacking = |plan: Value, pods: &[&str]| {
             let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
             let planned = [(Role::Aggregator, "u".to_owned())];
-            number_lacking(&plan, &planned, |name| pods.contains(&name))
+            missing_count(&plan, &planned, |name| pods.contains(&name))
         };
         assert_eq!(lacking(json!([unit]), &[]), 7);
         assert_eq!(lacking(json!([unit]), &["u"]), 6, "not planned yet");

@@ -4,11 +4,11 @@ use di_api::Role;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Settings, routes::VERSIONS, testing::*};
+use crate::{Settings, routes::VERSIONS, tests::fixture::*};
 
 #[tokio::test]
 async fn f32_a_coordinator_sees_the_replicas_that_it_may_use() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     for version in VERSIONS {
         let path = format!("{version}/replicas?Namespace=rl&COORDINATOR=a-coordinator");
         let answer = ask(&fixture, COORDINATOR, "GET", &path, "{}").await;
@@ -26,7 +26,7 @@ async fn f32_a_coordinator_sees_the_replicas_that_it_may_use() {
 
 #[tokio::test]
 async fn f28_lists_hold_one_record_for_each_job_that_runs() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let empty = json!({
         "namespace": "rl", "coordinator": "b-coordinator", "collectors": [], "learners": [],
     });
@@ -44,7 +44,7 @@ async fn f28_lists_hold_one_record_for_each_job_that_runs() {
 
 #[tokio::test]
 async fn one_replica_is_found_by_its_name() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     for (name, code, collectors) in [
         ("a-collector-run", 200, json!(["a-collector-run.rl:22270"])),
         ("a-collector-bad", 200, json!([])),
@@ -62,7 +62,7 @@ async fn one_replica_is_found_by_its_name() {
 async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let fixture = fixture(Settings {
         kubelet_wait: Duration::from_secs(20),
-        ..quick()
+        ..short_waits()
     });
     let later = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -106,18 +106,18 @@ async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it()
         (Some(now), [200, 503]),
     ] {
         late.placed = placed;
-        let fixture = serving(quick(), jobs(), [late.clone(), of_host.clone()]);
+        let fixture = fixture_with(short_waits(), jobs(), [late.clone(), of_host.clone()]);
         for (version, code) in ["v1alpha1", "v1alpha2"].into_iter().zip(codes) {
             let path = format!("/{version}/replicas");
-            let answer = ask(&fixture, STRANGER, "POST", &path, &body).await;
+            let answer = ask(&fixture, UNKNOWN, "POST", &path, &body).await;
             assert_eq!(
                 (answer.code, &answer.body["success"]),
                 (code, &json!(false))
             );
             assert_eq!(answer.retry_after, code == 503);
             let list = format!("{path}?namespace=rl&coordinator=b-coordinator");
-            assert_eq!(ask(&fixture, STRANGER, "GET", &list, "").await.code, code);
-            let answer = ask(&fixture, STRANGER, "POST", &path, &other).await;
+            assert_eq!(ask(&fixture, UNKNOWN, "GET", &list, "").await.code, code);
+            let answer = ask(&fixture, UNKNOWN, "POST", &path, &other).await;
             assert_eq!(answer.code, 401, "another job's pods are all known");
         }
     }
