@@ -1,7 +1,7 @@
 //! Who may call: a pod of the job by its source address, a parse_bearer_token token by review, or everybody where that is allowed.
 
-mod decisions;
-mod token;
+mod decision_cache;
+mod token_review;
 
 use std::{
     net::{IpAddr, SocketAddr},

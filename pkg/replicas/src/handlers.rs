@@ -1,7 +1,7 @@
 //! The requests, one file each.
 
 pub(crate) mod add;
-pub(crate) mod failed;
+pub(crate) mod report_failed;
 pub(crate) mod health;
 pub(crate) mod list;
 pub(crate) mod remove;

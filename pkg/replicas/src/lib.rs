@@ -2,21 +2,21 @@
 //!
 //! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
 
-mod answers;
+mod list_cache;
 mod authorize;
-mod connections;
+mod connection_counter;
 mod error;
 mod handlers;
 mod metrics;
-mod mutate_job;
+mod mutate;
 mod openapi;
-mod in_flight_keys;
+mod idempotency;
 mod routes;
 mod server;
 mod settings;
 mod state;
 #[cfg(test)]
-mod testing;
+mod fixture;
 mod wire;
 
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,5 @@
 //! Changes of one job: the plan in its status, in one guarded write, tried again from the newest state when another was faster.
 
-pub(crate) mod answered;
-mod lowering;
 mod write;
 
 use std::{
@@ -16,7 +14,6 @@ use kube::ResourceExt;
 use tokio::time::timeout;
 use tracing::debug;
 
-pub(crate) use self::lowering::{ScaleDown, recorded_pod_names, lowered};
 use self::write::write;
 use crate::{
     authorize::Requester,

@@ -1,4 +1,4 @@
-mod verdicts;
+mod scheduling;
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 mod aggregators;
 mod isolation;
 mod limits;
-mod reads;
-mod refusals;
-mod shape;
+mod list;
+mod errors;
+mod response_format;
