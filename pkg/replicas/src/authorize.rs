@@ -1,4 +1,4 @@
-//! Who may call: a pod of the job by its source address, a parse_bearer_token token by review, or everybody where that is allowed.
+//! Who may call: a pod of the job by its source address, a bearer token by review, or everybody where that is allowed.
 
 mod decision_cache;
 mod token_review;
@@ -17,7 +17,7 @@ use di_plan::PodView;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use decisions::DecisionCache;
+pub(crate) use decision_cache::DecisionCache;
 
 use crate::{
     error::{Error, Result},
@@ -65,7 +65,7 @@ impl Requester {
 #[cfg(test)]
 impl Source {
     /// Without a token.
-    pub(crate) fn of(address: &str) -> Self {
+    pub(crate) fn from_address(address: &str) -> Self {
         Self {
             address: address.parse().ok(),
             token: None,
@@ -91,7 +91,7 @@ impl<S: Sync> FromRequestParts<S> for Source {
 fn parse_bearer_token(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("parse_bearer_token") && !token.is_empty()).then_some(token)
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 impl Action<'_> {
@@ -138,7 +138,7 @@ pub(crate) async fn authorize(
     }
     let refusal = match pod {
         Some(pod) if !action.is_allowed_for(&pod) => Error::Forbidden(format!(
-            "pod {} may change its own job only, and read its own namespace; for more, send a parse_bearer_token token",
+            "pod {} may change its own job only, and read its own namespace; for more, send a bearer token",
             pod.name
         )),
         Some(pod) => match check_pod_owner(state, &pod).await {
@@ -152,7 +152,7 @@ pub(crate) async fn authorize(
         None => unknown(source),
     };
     if let Some(token) = &source.token {
-        Box::pin(token::check(state, token, action)).await?;
+        Box::pin(token_review::check_token(state, token, action)).await?;
         return Ok(Requester::Other);
     }
     if state.settings.allow_anonymous {
@@ -208,7 +208,9 @@ async fn check_pod_owner(state: &SharedState, pod: &PodView) -> Result<JobRef> {
         return Ok(job);
     }
     // The job may have been made anew, and the pod's watch be ahead of the job's.
-    let job = Box::pin(state.look_up_job(&key)).await.map_err(to_foreign_pod)?;
+    let job = Box::pin(state.look_up_job(&key))
+        .await
+        .map_err(to_foreign_pod)?;
     if owns_pod(&job, pod) {
         return Ok(job);
     }
@@ -234,8 +236,8 @@ fn unknown(source: &Source) -> Error {
         .map_or_else(|| "unknown".to_owned(), |address| address.to_string());
     Error::Unauthenticated(format!(
         "nobody known calls: source address {address} is that of no pod of a DIJob. Call from a pod of the job (not in the network of its \
-         node, and without address translation in between), or send a parse_bearer_token token (kubectl create token --audience {}), or run the server \
+         node, and without address translation in between), or send a bearer token (kubectl create token --audience {}), or run the server \
          with --allow-anonymous",
-        token::AUDIENCE
+        token_review::AUDIENCE
     ))
 }

@@ -30,7 +30,11 @@ impl ConnectionCounter {
     }
 
     /// Counts one more, unless that were more than `most`.
-    pub(crate) fn count(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<ConnectionPermit> {
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        address: IpAddr,
+        most: usize,
+    ) -> Option<ConnectionPermit> {
         let address = address.to_canonical();
         let mut all = self
             .by_address

@@ -207,7 +207,7 @@ pub(crate) struct Answer {
     pub(crate) retry_after: bool,
 }
 
-pub(crate) async fn ask(
+pub(crate) async fn send_request(
     fixture: &Fixture,
     from: &str,
     method: &str,

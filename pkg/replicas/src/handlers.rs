@@ -1,10 +1,10 @@
 //! The requests, one file each.
 
 pub(crate) mod add;
-pub(crate) mod report_failed;
 pub(crate) mod health;
 pub(crate) mod list;
 pub(crate) mod remove;
+pub(crate) mod report_failed;
 
 use axum::{
     Json,
@@ -102,7 +102,11 @@ fn coordinator_not_found(namespace: &str, coordinator: &str) -> Error {
 }
 
 /// The job that a request may change, and who asks.
-async fn authorize_change(state: &SharedState, source: &Source, target: &Target) -> Result<(Key, Requester)> {
+async fn authorize_change(
+    state: &SharedState,
+    source: &Source,
+    target: &Target,
+) -> Result<(Key, Requester)> {
     state.wait_for_cache_sync().await?;
     // Who may not know the namespace must not learn from a 404 what is in it.
     let job = names::job_of_coordinator(&target.coordinator)
@@ -117,7 +121,10 @@ async fn authorize_change(state: &SharedState, source: &Source, target: &Target)
         let (key, _) = find_aggregator(state, &target.namespace, &target.coordinator).await?;
         return Ok((key, requester));
     }
-    Err(coordinator_not_found(&target.namespace, &target.coordinator))
+    Err(coordinator_not_found(
+        &target.namespace,
+        &target.coordinator,
+    ))
 }
 
 /// Replicas of a job that is halted cannot be changed.

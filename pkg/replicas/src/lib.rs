@@ -2,21 +2,21 @@
 //!
 //! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
 
-mod list_cache;
 mod authorize;
 mod connection_counter;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod handlers;
+mod idempotency;
+mod list_cache;
 mod metrics;
 mod mutate;
 mod openapi;
-mod idempotency;
 mod routes;
 mod server;
 mod settings;
 mod state;
-#[cfg(test)]
-mod fixture;
 mod wire;
 
 use std::{sync::Arc, time::Duration};

@@ -1,4 +1,4 @@
-//! Lists of jobs, cached_list once and kept until the job, one of its pods, or the time changes what they tell.
+//! Lists of jobs, rendered once and kept until the job, one of its pods, or the time changes what they tell.
 //!
 //! Coordinators ask every second, and mostly nothing has changed. Whether it has is looked up for each request, in the same caches that a
 //! list is made from, so that an answer is never older than they are.

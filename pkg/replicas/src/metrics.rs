@@ -59,7 +59,7 @@ impl Default for Metrics {
         let connections = Gauge::default();
         all.register(
             "connections",
-            "ConnectionCounter being served",
+            "Connections being served",
             connections.clone(),
         );
         let mut counter = |name: &str, help: &str| {
@@ -80,7 +80,7 @@ impl Default for Metrics {
             replaced: counter("replaced", "Replicas reported as failed and replaced"),
             refused_connections: counter(
                 "refused_connections",
-                "ConnectionCounter closed because their address had too many",
+                "Connections closed because their address had too many",
             ),
             watch_errors,
             registry: Arc::new(registry),

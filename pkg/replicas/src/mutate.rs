@@ -14,16 +14,17 @@ use kube::ResourceExt;
 use tokio::time::timeout;
 use tracing::debug;
 
-use self::write::write;
+use self::write::write_change;
 use crate::{
     authorize::Requester,
     error::{Error, Result},
+    idempotency::scale_down::ScaleDown,
     state::{JobRef, SharedState},
 };
 
 /// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
 const RETRY_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the job as it is now is waited for, where the cache has an answer: others wait for their lock_job meanwhile.
+/// How long the job as it is now is waited for, where the cache has an answer: others wait for their turn meanwhile.
 const LIVE_READ_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF_MS: u64 = 10;
 const MAX_BACKOFF_MS: u64 = 200;
@@ -104,7 +105,7 @@ pub(crate) async fn mutate_job<T>(
         if is_moot {
             return Ok((job, answer));
         }
-        let error = match write(state, &job, draft).await {
+        let error = match write_change(state, &job, draft).await {
             Ok(job) => return Ok((job, answer)),
             Err(error) => error,
         };
@@ -121,25 +122,32 @@ pub(crate) async fn mutate_job<T>(
             error = &error as &dyn std::error::Error,
             "Trying a write again"
         );
-        job = reread(state, key, tried, started).await?;
+        job = reread_job(state, key, tried, started).await?;
     }
 }
 
 /// Reads the job from the API server, after a while, waiting out faults that will pass.
-async fn reread(state: &SharedState, key: &Key, tried: u32, started: Instant) -> Result<JobRef> {
+async fn reread_job(
+    state: &SharedState,
+    key: &Key,
+    tried: u32,
+    started: Instant,
+) -> Result<JobRef> {
     let mut tried = tried;
     loop {
-        tokio::time::sleep(pause(tried)).await;
+        tokio::time::sleep(retry_delay(tried)).await;
         match state.read_job(key).await {
             Ok(job) => return Ok(job),
-            Err(error) if !error.is_retryable() || started.elapsed() > RETRY_DEADLINE => return Err(error),
+            Err(error) if !error.is_retryable() || started.elapsed() > RETRY_DEADLINE => {
+                return Err(error);
+            }
             Err(_) => tried += 1,
         }
     }
 }
 
 /// Doubles with each try; drawn at random, so that those who collided do not meet again.
-fn pause(tried: u32) -> Duration {
+fn retry_delay(tried: u32) -> Duration {
     let longest = (MIN_BACKOFF_MS << tried.min(10)).min(MAX_BACKOFF_MS);
     Duration::from_millis(rand::random_range(longest / 2..=longest))
 }

@@ -63,11 +63,11 @@ pub(crate) fn document(settings: &Settings) -> String {
         "description": "Every answer has the form of those described here: that of an unknown path with 404, that of a method which a path does not know with 501.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     });
-    let parse_bearer_token = json!({
-        "type": "http", "scheme": "parse_bearer_token",
+    let bearer = json!({
+        "type": "http", "scheme": "bearer",
         "description": "A token for the audience di-server. Pods of a job need none: they are known by their address.",
     });
-    document["components"]["securitySchemes"] = json!({"parse_bearer_token": parse_bearer_token});
+    document["components"]["securitySchemes"] = json!({"bearer": bearer});
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             distinguish_versions(path, method, operation);
@@ -93,7 +93,7 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     let name = name.replace('/', "-");
     operation["operationId"] = format!("{version}-{method}-{name}").into();
     operation["tags"] = json!([version]);
-    operation["security"] = json!([{}, {"parse_bearer_token": []}]);
+    operation["security"] = json!([{}, {"bearer": []}]);
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };

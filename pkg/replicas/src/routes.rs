@@ -23,7 +23,7 @@ use utoipa_axum::{
 use crate::{
     State,
     error::{Error, Retryable},
-    handlers::{add, failed, health, list, remove},
+    handlers::{add, health, list, remove, report_failed},
     metrics::{RequestLabels, Route},
 };
 
@@ -53,7 +53,7 @@ pub(crate) fn routes() -> OpenApiRouter<State> {
         let replicas = route!(list::list, add::add, remove::remove);
         all = all
             .routes(under(version, replicas))
-            .routes(under(version, route!(failed::failed)));
+            .routes(under(version, route!(report_failed::report_failed)));
     }
     all
 }
@@ -89,7 +89,7 @@ impl Endpoint {
         Self { routes, state }
     }
 
-    /// ListCache a request, whatever it is and whatever becomes of it, within a time and in the common form.
+    /// Answers a request, whatever it is and whatever becomes of it, within a time and in the common form.
     pub async fn answer(&self, request: Request) -> Response {
         let Self { routes, state } = self;
         let began = Instant::now();
@@ -103,7 +103,7 @@ impl Endpoint {
         let mut response = answer(handled, state.settings.request_timeout).await;
         let code = response.status().as_u16();
         let taken = began.elapsed().as_secs_f64();
-        debug!(route, method, code, seconds = taken, "RequestLabels");
+        debug!(route, method, code, seconds = taken, "Answered");
         let metrics = &state.metrics;
         let answered = RequestLabels {
             route,

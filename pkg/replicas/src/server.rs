@@ -19,7 +19,7 @@ use tokio::{
 use tower::service_fn;
 use tracing::{debug, info, warn};
 
-use crate::{Endpoint, Settings, State, connections::ConnectionCounter};
+use crate::{Endpoint, Settings, State, connection_counter::ConnectionCounter};
 
 /// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. A token has some 1,500.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -88,7 +88,7 @@ async fn connection(
     settings: Settings,
     mut stopping: watch::Receiver<()>,
 ) {
-    // ListCache are small, and clients wait for them.
+    // Answers are small, and clients wait for them.
     stream.set_nodelay(true).ok();
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder

@@ -14,12 +14,12 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     Settings,
-    list_cache::ListCache,
     authorize::DecisionCache,
     error::{Error, Result},
+    idempotency::keys::InFlightKeys,
+    list_cache::ListCache,
     metrics::Metrics,
     openapi,
-    in_flight_keys::InFlightKeys,
 };
 
 /// How long one call of the API server may take.
@@ -171,7 +171,10 @@ impl SharedState {
     /// Waits until no other request changes this job; not where too many wait already.
     pub(crate) async fn lock_job(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         let lock = {
-            let mut job_locks = self.job_locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut job_locks = self
+                .job_locks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if let Some(lock) = job_locks.get(job).and_then(Weak::upgrade) {
                 lock
             } else {
@@ -197,7 +200,7 @@ fn not_synced_error() -> Error {
 }
 
 /// Calls the API server, within a time.
-pub(crate) async fn call<T>(
+pub(crate) async fn call_api<T>(
     doing: &'static str,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T> {

@@ -40,7 +40,7 @@ pub(super) enum Decision {
     /// Its owner may not do it.
     Forbidden,
     /// It is no valid token.
-    Unknown,
+    InvalidToken,
 }
 
 impl AccessQuery {
@@ -113,7 +113,10 @@ mod tests {
         );
         assert_eq!(decisions.get(&AccessQuery::new("u", read)), None);
         for i in 0..2 * MOST_KEPT {
-            decisions.put(AccessQuery::new(&i.to_string(), read), Decision::InvalidToken);
+            decisions.put(
+                AccessQuery::new(&i.to_string(), read),
+                Decision::InvalidToken,
+            );
         }
         assert!(decisions.kept.lock().unwrap().len() <= MOST_KEPT);
     }

@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 
 use super::{
     Action,
-    decisions::{Decision, AccessQuery},
+    decision_cache::{AccessQuery, Decision},
 };
 use crate::{
     error::{Error, Result},
@@ -18,23 +18,27 @@ use crate::{
 pub(super) const AUDIENCE: &str = "di-server";
 
 /// Whether the owner of the token may do this.
-pub(super) async fn check(state: &SharedState, token: &str, action: Action<'_>) -> Result<()> {
+pub(super) async fn check_token(
+    state: &SharedState,
+    token: &str,
+    action: Action<'_>,
+) -> Result<()> {
     let question = AccessQuery::new(token, action);
     let decision = if let Some(decision) = state.decisions.get(&question) {
         decision
     } else {
         let _permit = state.decisions.reviews.acquire().await;
-        let decision = review(state, token, action).await?;
+        let decision = review_token(state, token, action).await?;
         state.decisions.put(question, decision);
         decision
     };
     match decision {
         Decision::Allowed => Ok(()),
         Decision::InvalidToken => Err(Error::Unauthenticated(format!(
-            "the parse_bearer_token token is not valid here; it must be made for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
+            "the bearer token is not valid here; it must be made for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
         ))),
         Decision::Forbidden => Err(Error::Forbidden(format!(
-            "the owner of the parse_bearer_token token may not {} dijobs.{} {}",
+            "the owner of the bearer token may not {} dijobs.{} {}",
             action.verb(),
             names::GROUP,
             action
@@ -46,8 +50,8 @@ pub(super) async fn check(state: &SharedState, token: &str, action: Action<'_>) 
     }
 }
 
-async fn review(state: &SharedState, token: &str, action: Action<'_>) -> Result<Decision> {
-    let Some(user) = user(state, token).await? else {
+async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> Result<Decision> {
+    let Some(user) = token_owner(state, token).await? else {
         return Ok(Decision::InvalidToken);
     };
     let review = SubjectAccessReview {
@@ -81,7 +85,7 @@ async fn review(state: &SharedState, token: &str, action: Action<'_>) -> Result<
 }
 
 /// The owner of a token that is valid for our audience.
-async fn user(state: &SharedState, token: &str) -> Result<Option<UserInfo>> {
+async fn token_owner(state: &SharedState, token: &str) -> Result<Option<UserInfo>> {
     let review = TokenReview {
         spec: TokenReviewSpec {
             audiences: Some(vec![AUDIENCE.to_owned()]),

@@ -16,13 +16,13 @@ use kube::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{authorize_change, check_job_active, owns_pod, read, success, told, replica_urls};
+use super::{authorize_change, check_job_active, owns_pod, read, replica_urls, success, told};
 use crate::{
     State,
     authorize::{Requester, Source},
     error::{Error, Result},
-    mutate_job::{JobChange, answered, mutate_job},
-    in_flight_keys::is_client_key,
+    idempotency::{history, keys::is_client_key},
+    mutate::{JobChange, mutate_job},
     state::{API_CALL_TIMEOUT, SharedState, call_api},
     wire::{AddRequest, ReplicaRequest, Replicas, Success},
 };
@@ -39,15 +39,27 @@ pub(crate) async fn add(
     body: Body,
 ) -> Result<Response> {
     // One call more is for what is left to be done then.
-    let wait = state.settings.request_timeout.saturating_sub(API_CALL_TIMEOUT);
+    let wait = state
+        .settings
+        .request_timeout
+        .saturating_sub(API_CALL_TIMEOUT);
     let last = Instant::now() + wait;
     let body = read(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
-    let idempotency_key = state
-        .in_flight_keys
-        .idempotency_key(RequestKind::Add, &source, &headers, &body)?;
-    let added = add_replicas(&state, &key, &request, &requester, idempotency_key.key(), last).await;
+    let idempotency_key =
+        state
+            .in_flight_keys
+            .idempotency_key(RequestKind::Add, &source, &headers, &body)?;
+    let added = add_replicas(
+        &state,
+        &key,
+        &request,
+        &requester,
+        idempotency_key.key(),
+        last,
+    )
+    .await;
     let added = idempotency_key.complete(added)?;
     let told = told(request.is_empty(), "the replicas are planned");
     success(told, added)
@@ -78,7 +90,7 @@ async fn add_replicas(
     let (job, planned) = mutate_job(state, key, requester, |job, draft| {
         let incarnation = incarnation(state, key, job, requester).map(|own| own.id);
         let (kind, now) = (RequestKind::Add, Timestamp::now());
-        if answered::known(job, kind, request_key, &asked, now)?.is_some() {
+        if history::find_replay(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;
             return Ok(planned_for(plan, request_key, incarnation.as_deref()));
         }
@@ -87,7 +99,7 @@ async fn add_replicas(
             check_role(job, *role, part)?;
         }
         // Made before the entries are: by its time they are known should they be taken back.
-        let note = answered::new(kind, request_key, &asked, Vec::new());
+        let note = history::new_record(kind, request_key, &asked, Vec::new());
         let before = wanted(&draft.plan);
         let planned = plan(
             job,
@@ -123,11 +135,11 @@ async fn add_replicas(
     .await?;
     // Whoever does not wait is not told either: what was refused before says nothing of these.
     if !state.settings.create_wait.is_zero() {
-        if let Some(why) = verdicts::wait(state, key, &job, &planned, last).await {
+        if let Some(why) = scheduling::wait_for_scheduling(state, key, &job, &planned, last).await {
             rollback_request(state, key, requester, request_key, began).await?;
             return Err(Error::Unavailable(why));
         }
-        if verdicts::are_gone(state, key, &planned) {
+        if scheduling::are_gone(state, key, &planned) {
             let why = "some of the replicas were taken back meanwhile; ask again";
             return Err(Error::Unavailable(why.to_owned()));
         }
@@ -265,7 +277,12 @@ struct CoordinatorInstance {
 }
 
 /// The coordinator that asks, when a pod of its job does: a restarted one is served with what it had before.
-fn incarnation(state: &SharedState, key: &Key, job: &JobView, requester: &Requester) -> Option<CoordinatorInstance> {
+fn incarnation(
+    state: &SharedState,
+    key: &Key,
+    job: &JobView,
+    requester: &Requester,
+) -> Option<CoordinatorInstance> {
     let Requester::Pod(requester, _) = requester else {
         return None;
     };
@@ -305,7 +322,12 @@ async fn wait_for_restart_status(
 }
 
 /// Whether an incarnation of the coordinator has replicas of one of these kinds, by other requests than this one.
-fn has_replicas_of_kinds(job: &JobView, parts: &[(Role, &ReplicaRequest)], incarnation: &str, request_key: &str) -> bool {
+fn has_replicas_of_kinds(
+    job: &JobView,
+    parts: &[(Role, &ReplicaRequest)],
+    incarnation: &str,
+    request_key: &str,
+) -> bool {
     let kinds: Vec<_> = parts
         .iter()
         .map(|(role, part)| planned_as(job, *role, &part.resources))
@@ -333,7 +355,7 @@ async fn rollback_request(
     let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
     let taken_back = mutate_job(state, key, requester, |job, draft| {
         // The first try has noted when it was.
-        let noted = answered::find(job, RequestKind::Add, request_key, Timestamp::now());
+        let noted = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
         let since = noted.map_or(began, |noted| noted.at.0.min(began));
         let is_new = |e: &PlanEntry| e.planned_at.as_ref().is_some_and(|at| at.0 >= since);
         let of_request = draft

@@ -14,12 +14,12 @@ use kube::ResourceExt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{find_aggregator, key, coordinator_not_found, owns_pod, success, replica_urls};
+use super::{coordinator_not_found, find_aggregator, key, owns_pod, replica_urls, success};
 use crate::{
     State,
-    list_cache::{CachedList, join},
     authorize::{Action, Requester, Source, authorize},
     error::{Error, Result},
+    list_cache::{CachedList, join},
     state::{JobRef, SharedState},
     wire::{Query, Replicas, Success},
 };
@@ -118,7 +118,9 @@ fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
     let until = next_change(&**job, now, scheduling_grace_period(state));
     let list = CachedList::new(key, job.clone(), pods, until, &list)?;
     let list = Arc::new(list);
-    state.list_cache.keep(list.clone(), |key| state.jobs.get(key));
+    state
+        .list_cache
+        .keep(list.clone(), |key| state.jobs.get(key));
     Ok(list)
 }
 
@@ -149,7 +151,12 @@ struct AggregatorQuery<'a> {
 }
 
 /// The processes that an aggregator may use now.
-fn of_aggregator(state: &SharedState, key: &Key, job: &JobView, unit: AggregatorQuery<'_>) -> Replicas {
+fn of_aggregator(
+    state: &SharedState,
+    key: &Key,
+    job: &JobView,
+    unit: AggregatorQuery<'_>,
+) -> Replicas {
     let mut learners = Vec::new();
     if job.halted.is_none() {
         learners = state.pods.read_and_gone(key, |pods, saw_go| {

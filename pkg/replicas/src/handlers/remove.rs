@@ -7,13 +7,17 @@ use di_plan::{Job, PodView, find, release, release_declared, successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{authorize_change, check_job_active, read, success, told, replica_urls};
+use super::{authorize_change, check_job_active, read, replica_urls, success, told};
 use crate::{
     State,
     authorize::{Requester, Source},
     error::{Error, Result},
-    mutate_job::{ReplicaGroupRef, JobChange, ScaleDown, answered, recorded_pod_names, lowered, mutate_job},
-    in_flight_keys::is_client_key,
+    idempotency::{
+        history,
+        keys::is_client_key,
+        scale_down::{ScaleDown, recorded_pod_names, recorded_scale_downs},
+    },
+    mutate::{JobChange, ReplicaGroupRef, mutate_job},
     state::SharedState,
     wire::{RemoveRequest, Replicas, Success},
 };
@@ -33,7 +37,8 @@ pub(crate) async fn remove(
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let in_flight_keys = &state.in_flight_keys;
-    let idempotency_key = in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, &body)?;
+    let idempotency_key =
+        in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_replicas(&state, &key, &request, &requester, idempotency_key.key()).await;
     let removed = idempotency_key.complete(removed)?;
     let told = told(request.is_empty(), "the replicas are let go of");
@@ -55,19 +60,19 @@ async fn remove_replicas(
     let (job, gone) = mutate_job(state, key, requester, |job, draft| {
         let now = Timestamp::now();
         let kind = RequestKind::Remove;
-        if let Some(answered) = answered::known(job, kind, request_key, &asked, now)? {
-            return Ok(answered.released.clone());
+        if let Some(earlier) = history::find_replay(job, kind, request_key, &asked, now)? {
+            return Ok(earlier.released.clone());
         }
         check_job_active(job)?;
         remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
-        let lowered = lowered(job, request_key, now);
+        let lowered = recorded_scale_downs(job, request_key, now);
         let pods = state.pods.of_job(key);
         let mut gone = Vec::new();
         for (role, count) in counts {
             gone.extend(scale_down_role(job, draft, &pods, role, count, &lowered));
         }
         if !gone.is_empty() || !draft.lower.is_empty() || is_client_key(request_key) {
-            let note = answered::new(kind, request_key, &asked, gone.clone());
+            let note = history::new_record(kind, request_key, &asked, gone.clone());
             draft.answers = Some(note);
         }
         Ok(gone)
@@ -77,7 +82,9 @@ async fn remove_replicas(
         .metrics
         .released
         .inc_by(u64::try_from(gone.len()).unwrap_or(0));
-    let gone = gone.iter().map(|name| (role_of_name(&job, name), name.as_str()));
+    let gone = gone
+        .iter()
+        .map(|name| (role_of_name(&job, name), name.as_str()));
     Ok(replica_urls(state, key, &job, gone).named(&request.target.coordinator))
 }
 
@@ -97,7 +104,7 @@ fn role_of_name(job: &JobView, name: &str) -> Role {
     find(job.plan(), name).map_or_else(named, |entry| entry.role)
 }
 
-/// Lets go of those that were recorded_pod_names when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
+/// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
 fn remove_recorded(plan: &mut [PlanEntry], recorded_pod_names: &[String]) {
     for name in recorded_pod_names {
         if let Some(holder) = successor(plan, name).map(|entry| entry.name.clone()) {
@@ -159,7 +166,10 @@ fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
 }
 
 /// The wanted entries of a bucket.
-fn entries_of_group<'a>(plan: &'a [PlanEntry], bucket: &'a ReplicaGroupRef) -> impl Iterator<Item = &'a PlanEntry> {
+fn entries_of_group<'a>(
+    plan: &'a [PlanEntry],
+    bucket: &'a ReplicaGroupRef,
+) -> impl Iterator<Item = &'a PlanEntry> {
     plan.iter().filter(move |e| {
         e.is_wanted()
             && e.origin == Origin::Declared
@@ -173,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tests::fixture::pod;
+    use crate::fixture::pod;
 
     fn job(declared: i32, in_group: i32) -> JobView {
         let groups = json!([{"name": "big", "replicas": in_group}]);
@@ -279,7 +289,7 @@ mod tests {
 
     #[test]
     fn another_try_lowers_nothing_twice_and_answers_with_the_same() {
-        // RecordedScaleDown from 4 to 2, and one of them replaced, before the status was written.
+        // Lowered from 4 to 2, and one of them replaced, before the status was written.
         let mut first = draft(4, 0, 0);
         let gone = go(&job(4, 0), &mut first, 2);
         assert_eq!(gone, ["declared2", "declared3"]);

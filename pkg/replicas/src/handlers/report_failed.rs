@@ -4,12 +4,12 @@ use di_cache::JobView;
 use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
-use super::{authorize_change, check_job_active, read, success, replica_urls};
+use super::{authorize_change, check_job_active, read, replica_urls, success};
 use crate::{
     State,
     authorize::Source,
     error::{Error, Result},
-    mutate_job::{JobChange, mutate_job},
+    mutate::{JobChange, mutate_job},
     wire::{FailedRequest, Replicas, Success},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 #[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
     responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
 )]
-pub(crate) async fn failed(
+pub(crate) async fn report_failed(
     Extract(state): Extract<State>,
     source: Source,
     body: Body,

@@ -62,7 +62,12 @@ impl InFlightKeys {
             key
         });
         let key = earlier.map_or_else(
-            || format!("{GENERATED_PREFIX}{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
+            || {
+                format!(
+                    "{GENERATED_PREFIX}{}",
+                    Alphanumeric.sample_string(&mut rand::rng(), 8)
+                )
+            },
             |(key, _)| key,
         );
         Ok(IdempotencyKey {
@@ -92,7 +97,10 @@ impl Drop for IdempotencyKey<'_> {
         let Some((in_flight_keys, request)) = self.kept else {
             return;
         };
-        let mut kept = in_flight_keys.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = in_flight_keys
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let number = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
         if number(&kept) >= MOST_KEPT {
             kept.retain(|_, keys| keys.iter().any(is_fresh));
@@ -133,9 +141,15 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    fn key_of(in_flight_keys: &InFlightKeys, source: &Source, body: &[u8], answer: Result<()>) -> String {
+    fn key_of(
+        in_flight_keys: &InFlightKeys,
+        source: &Source,
+        body: &[u8],
+        answer: Result<()>,
+    ) -> String {
         let headers = HeaderMap::new();
-        let idempotency_key = in_flight_keys.idempotency_key(RequestKind::Add, source, &headers, body);
+        let idempotency_key =
+            in_flight_keys.idempotency_key(RequestKind::Add, source, &headers, body);
         let idempotency_key = idempotency_key.unwrap();
         let key = idempotency_key.key().to_owned();
         idempotency_key.complete(answer).ok();
@@ -145,23 +159,43 @@ mod tests {
     #[test]
     fn only_requests_without_a_definite_answer_are_known_when_they_come_again() {
         let in_flight_keys = InFlightKeys::default();
-        let (a, b) = (Source::of("10.0.0.1"), Source::of("10.0.0.2"));
+        let (a, b) = (
+            Source::from_address("10.0.0.1"),
+            Source::from_address("10.0.0.2"),
+        );
         let passing = || Err(Error::Unavailable(String::new()));
         let first = key_of(&in_flight_keys, &a, b"x", passing());
-        assert_ne!(key_of(&in_flight_keys, &b, b"x", Ok(())), first, "another requester");
-        assert_ne!(key_of(&in_flight_keys, &a, b"y", Ok(())), first, "another body");
+        assert_ne!(
+            key_of(&in_flight_keys, &b, b"x", Ok(())),
+            first,
+            "another requester"
+        );
+        assert_ne!(
+            key_of(&in_flight_keys, &a, b"y", Ok(())),
+            first,
+            "another body"
+        );
         assert_eq!(key_of(&in_flight_keys, &a, b"x", passing()), first);
         assert_eq!(key_of(&in_flight_keys, &a, b"x", Ok(())), first);
-        let next = key_of(&in_flight_keys, &a, b"x", Err(Error::Conflict(String::new())));
+        let next = key_of(
+            &in_flight_keys,
+            &a,
+            b"x",
+            Err(Error::Conflict(String::new())),
+        );
         assert_ne!(next, first, "it was answered");
-        assert_ne!(key_of(&in_flight_keys, &a, b"x", Ok(())), next, "it was refused");
+        assert_ne!(
+            key_of(&in_flight_keys, &a, b"x", Ok(())),
+            next,
+            "it was refused"
+        );
         assert!(in_flight_keys.kept.lock().unwrap().is_empty());
     }
 
     #[test]
     fn each_of_several_requests_alike_that_got_no_answer_is_known_again() {
         let in_flight_keys = InFlightKeys::default();
-        let (source, headers) = (Source::of("10.0.0.1"), HeaderMap::new());
+        let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
         let new = || in_flight_keys.idempotency_key(RequestKind::Add, &source, &headers, b"x");
         let keys = |tickets: &[IdempotencyKey<'_>]| {
             let mut keys: Vec<_> = tickets.iter().map(|t| t.key().to_owned()).collect();
@@ -180,7 +214,7 @@ mod tests {
     #[test]
     fn requests_at_the_same_time_are_different_requests() {
         let in_flight_keys = InFlightKeys::default();
-        let (source, headers) = (Source::of("10.0.0.1"), HeaderMap::new());
+        let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
         let new = || in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, b"x");
         let (first, second) = (new().unwrap(), new().unwrap());
         assert_ne!(first.key(), second.key());

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{ReplicaGroupRef, answered::is_recent};
+use super::history::is_unexpired;
+use crate::mutate::ReplicaGroupRef;
 
 /// Counts that are kept, of all requests.
 const MOST_KEPT: usize = 64;
@@ -42,8 +43,12 @@ struct RecordedScaleDown {
 }
 
 /// What the request of this key has taken of the declared replicas lately.
-pub(crate) fn lowered(job: &JobView, key: &str, now: Timestamp) -> HashMap<ReplicaGroupRef, ScaleDown> {
-    let all = read(job, now).into_iter();
+pub(crate) fn recorded_scale_downs(
+    job: &JobView,
+    key: &str,
+    now: Timestamp,
+) -> HashMap<ReplicaGroupRef, ScaleDown> {
+    let all = read_records(job, now).into_iter();
     let all = all.filter(|lowered| lowered.key == key);
     all.map(|of| {
         let (by, names) = (of.by, of.names);
@@ -54,20 +59,22 @@ pub(crate) fn lowered(job: &JobView, key: &str, now: Timestamp) -> HashMap<Repli
 
 /// Who goes because of any request.
 pub(crate) fn recorded_pod_names(job: &JobView, now: Timestamp) -> Vec<String> {
-    let all = read(job, now).into_iter();
+    let all = read_records(job, now).into_iter();
     all.flat_map(|lowered| lowered.names).collect()
 }
 
 /// The fields of the job that note what the request of this key takes, each a path and what is to stand there.
-pub(super) fn note(
+pub(crate) fn record_fields(
     job: &JobView,
     key: &str,
     lower: &HashMap<ReplicaGroupRef, ScaleDown>,
     now: Timestamp,
 ) -> Vec<(Vec<String>, Value)> {
-    let mut all = read(job, now);
+    let mut all = read_records(job, now);
     for ((role, group), fewer) in lower {
-        let same = |old: &&mut RecordedScaleDown| old.key == key && old.role == *role && old.group == *group;
+        let same = |old: &&mut RecordedScaleDown| {
+            old.key == key && old.role == *role && old.group == *group
+        };
         if let Some(old) = all.iter_mut().find(same) {
             old.by += fewer.by;
             old.names.extend(fewer.names.iter().cloned());
@@ -89,7 +96,7 @@ pub(super) fn note(
         lowered.names.truncate(room);
         room -= lowered.names.len();
     }
-    // A list of plain fields can constant_schema be written.
+    // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
     let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::LET_GO_ANNOTATION, all));
     let notes = std::iter::once((names::LOWERED_ANNOTATION, text)).chain(pods_to_delete);
@@ -126,11 +133,11 @@ fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) ->
 }
 
 /// What is noted of keys that have not expired. Whatever cannot be read was not written by us.
-fn read(job: &JobView, now: Timestamp) -> Vec<RecordedScaleDown> {
+fn read_records(job: &JobView, now: Timestamp) -> Vec<RecordedScaleDown> {
     let annotations = job.metadata.annotations.as_ref();
     let mut all: Vec<RecordedScaleDown> = annotations
         .and_then(|all| serde_json::from_str(all.get(names::LOWERED_ANNOTATION)?).ok())
         .unwrap_or_default();
-    all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| is_recent(at, now)));
+    all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| is_unexpired(at, now)));
     all
 }

@@ -1,6 +1,6 @@
 mod aggregators;
+mod errors;
 mod isolation;
 mod limits;
 mod list;
-mod errors;
 mod response_format;

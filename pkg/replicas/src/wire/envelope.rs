@@ -103,7 +103,7 @@ impl Failure {
     }
 }
 
-/// DI-engine's command line job_locks answers into Python's notation and back, replacing quotes and the word None on the way.
+/// DI-engine's command line turns answers into Python's notation and back, replacing quotes and the word None on the way.
 fn to_client_safe(message: &str) -> String {
     message
         .chars()

@@ -13,7 +13,7 @@ use crate::{authorize::owns_pod, state::SharedState};
 ///
 /// Returns what the API server says if it refuses pods of these. It may be others of the job that it refuses, so these are waited for as long as
 /// ever more of them come, though not beyond `last`.
-pub(super) async fn wait(
+pub(super) async fn wait_for_scheduling(
     state: &SharedState,
     key: &Key,
     job: &JobView,
@@ -112,7 +112,7 @@ mod tests {
     use tokio::time::sleep_until;
 
     use super::*;
-    use crate::{Settings, tests::fixture::*};
+    use crate::{Settings, fixture::*};
 
     /// How the wait for three collectors ends, and after how many tenths of a second, when their pods come so many after its begin.
     async fn waited(status: &Value, coming: &[u64], last: u64) -> (Option<String>, u128) {
@@ -131,7 +131,7 @@ mod tests {
             }
         };
         let waited = async {
-            let refused = wait(state, &key, &job, &planned, after(last)).await;
+            let refused = wait_for_scheduling(state, &key, &job, &planned, after(last)).await;
             (refused, began.elapsed().as_millis() / 100)
         };
         let (waited, ()) = tokio::join!(waited, come);

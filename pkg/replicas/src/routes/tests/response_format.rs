@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::{
     Endpoint,
+    fixture::*,
     routes::{PATHS, VERSIONS},
-    tests::fixture::*,
 };
 
 #[tokio::test]
 async fn metrics_count_requests_by_route_and_code() {
     let fixture = fixture(short_waits());
-    ask(
+    send_request(
         &fixture,
         COORDINATOR,
         "GET",
@@ -21,7 +21,14 @@ async fn metrics_count_requests_by_route_and_code() {
         "",
     )
     .await;
-    ask(&fixture, COORDINATOR, "GET", "/some/name/of/the/requester", "").await;
+    send_request(
+        &fixture,
+        COORDINATOR,
+        "GET",
+        "/some/name/of/the/requester",
+        "",
+    )
+    .await;
     let request = Request::builder()
         .uri("/metrics")
         .body(Body::empty())
@@ -59,7 +66,7 @@ async fn f29_every_answer_is_json_in_one_form() {
         ("GET", "/v1alpha3/replicas", 404),
         ("GET", "//v1alpha1/replicas", 404),
     ] {
-        let answer = ask(&fixture, COORDINATOR, method, path, "").await;
+        let answer = send_request(&fixture, COORDINATOR, method, path, "").await;
         assert_eq!(answer.code, code, "{method} {path}");
     }
 }
@@ -79,7 +86,7 @@ async fn query_keys_are_decoded_and_stand_once() {
         ("&&", 200),
     ] {
         let path = format!("/v1alpha2/replicas?{query}");
-        let answer = ask(&fixture, COORDINATOR, "GET", &path, "").await;
+        let answer = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
         assert_eq!(answer.code, code, "{query}");
     }
 }
