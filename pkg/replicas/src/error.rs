@@ -18,7 +18,7 @@ pub(crate) enum Error {
     /// Nobody knows who calls.
     #[error("{0}")]
     Unauthenticated(String),
-    /// The caller may not do this.
+    /// The requester may not do this.
     #[error("{0}")]
     Forbidden(String),
     /// There is no such coordinator, replica or path.
@@ -29,24 +29,24 @@ pub(crate) enum Error {
     Conflict(String),
     /// The body is too large.
     #[error("the body is larger than {0} bytes")]
-    TooLarge(usize),
+    BodyTooLarge(usize),
     /// Too much is asked at a time.
     #[error("{0}; try again")]
-    TooMany(String),
+    TooManyRequests(String),
     /// A fault of ours.
     #[error("{0}; this is a fault of the endpoint, whose log tells more")]
     Internal(&'static str),
     /// The path does not know this method.
     #[error("this path does not know this method")]
-    NotImplemented,
+    MethodNotSupported,
     /// A fault that will pass.
     #[error("{0}; try again")]
-    Passing(String),
+    Unavailable(String),
     /// The API server did not answer in time.
     #[error("the API server did not answer in time when asked to {0}; try again")]
     Timeout(&'static str),
     /// The API server refused, or could not be reached.
-    #[error("{}", api_message(.doing, .source))]
+    #[error("{}", api_error_message(.doing, .source))]
     Api {
         /// What it was asked to do.
         doing: &'static str,
@@ -58,12 +58,12 @@ pub(crate) enum Error {
 
 /// Marks the answers that tell of a fault that will pass.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WillPass;
+pub(crate) struct Retryable;
 
 /// Seconds after which a fault that will pass is worth another try.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
-fn api_message(doing: &str, source: &kube::Error) -> String {
+fn api_error_message(doing: &str, source: &kube::Error) -> String {
     match source {
         kube::Error::Api(status) if refused(status.code) => {
             format!("the API server refused to {doing}: {}", status.message)
@@ -88,12 +88,12 @@ fn refused(code: u16) -> bool {
 
 impl Error {
     /// Whether the object was changed by another since it was read.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub(crate) fn is_conflict_response(&self) -> bool {
         matches!(self, Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_conflict()))
     }
 
     /// Whether trying again can help.
-    pub(crate) fn will_pass(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         matches!(
             self.status(),
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
@@ -108,11 +108,11 @@ impl Error {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
-            Self::Passing(_) | Self::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::MethodNotSupported => StatusCode::NOT_IMPLEMENTED,
+            Self::Unavailable(_) | Self::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Api { source, .. } => match &**source {
                 kube::Error::Api(status) if status.is_not_found() => StatusCode::NOT_FOUND,
                 kube::Error::Api(status) if refused(status.code) => StatusCode::BAD_REQUEST,
@@ -138,7 +138,7 @@ impl IntoResponse for Error {
                 response
                     .headers_mut()
                     .insert(header::RETRY_AFTER, RETRY_AFTER);
-                response.extensions_mut().insert(WillPass);
+                response.extensions_mut().insert(Retryable);
             }
             StatusCode::UNAUTHORIZED => {
                 let scheme = HeaderValue::from_static("Bearer");

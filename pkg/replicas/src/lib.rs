@@ -2,21 +2,21 @@
 //!
 //! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
 
-mod answers;
 mod authorize;
-mod connections;
+mod connection_counter;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod handlers;
+mod idempotency;
+mod list_cache;
 mod metrics;
 mod mutate;
 mod openapi;
-mod retries;
 mod routes;
 mod server;
 mod settings;
 mod state;
-#[cfg(test)]
-mod testing;
 mod wire;
 
 use std::{sync::Arc, time::Duration};
@@ -34,7 +34,7 @@ pub use settings::Settings;
 pub use state::State;
 
 /// How long every node of a cluster takes at most to hear that a pod is leaving its Service.
-const LEAVES_WITHIN: Duration = Duration::from_secs(5);
+const ENDPOINT_REMOVAL_DELAY: Duration = Duration::from_secs(5);
 
 /// Why the endpoint ended.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +53,12 @@ pub enum RunError {
     WatchEnded,
     /// A limit lets nothing through.
     #[error("the limit of {0} is 0, so that nothing would be served")]
-    NothingAllowed(&'static str),
+    LimitIsZero(&'static str),
     /// Waits leave no time to serve a request.
     #[error(
         "a request may wait {waits:?} in all (for the first lists, for kubelets, for the scheduler) and take {request:?}: shorten the waits, or allow it more"
     )]
-    NoTimeLeft {
+    WaitsExceedTimeout {
         /// How long it may wait.
         waits: std::time::Duration,
         /// How long it may take.
@@ -112,7 +112,7 @@ impl Server {
         // New connections arrive until every node has heard that this pod is leaving the Service.
         let left = async {
             shutdown.await;
-            sleep(LEAVES_WITHIN).await;
+            sleep(ENDPOINT_REMOVAL_DELAY).await;
         };
         tokio::select! {
             () = serve(self.listener, self.state, left) => Ok(()),

@@ -15,7 +15,7 @@ use prometheus_client::{
 /// What the endpoint counts, as `/metrics` shows it.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    pub(crate) requests: Family<Answered, Counter>,
+    pub(crate) requests: Family<RequestLabels, Counter>,
     pub(crate) duration: Family<Route, Histogram>,
     pub(crate) conflicts: Counter,
     pub(crate) planned: Counter,
@@ -28,7 +28,7 @@ pub struct Metrics {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Answered {
+pub(crate) struct RequestLabels {
     pub(crate) route: &'static str,
     pub(crate) method: &'static str,
     /// The HTTP status, but 503 for what will pass, though older clients are told 200.

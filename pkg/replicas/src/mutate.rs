@@ -1,7 +1,5 @@
 //! Changes of one job: the plan in its status, in one guarded write, tried again from the newest state when another was faster.
 
-pub(crate) mod answered;
-mod lowering;
 mod write;
 
 use std::{
@@ -16,75 +14,75 @@ use kube::ResourceExt;
 use tokio::time::timeout;
 use tracing::debug;
 
-pub(crate) use self::lowering::{Fewer, chosen, lowered};
-use self::write::write;
+use self::write::write_change;
 use crate::{
-    authorize::Caller,
+    authorize::Requester,
     error::{Error, Result},
-    state::{JobRef, Shared},
+    idempotency::scale_down::ScaleDown,
+    state::{JobRef, SharedState},
 };
 
 /// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
-const PATIENCE: Duration = Duration::from_secs(8);
+const RETRY_DEADLINE: Duration = Duration::from_secs(8);
 /// How long the job as it is now is waited for, where the cache has an answer: others wait for their turn meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const FIRST_WAIT_MS: u64 = 10;
-const LONGEST_WAIT_MS: u64 = 200;
+const LIVE_READ_TIMEOUT: Duration = Duration::from_secs(1);
+const MIN_BACKOFF_MS: u64 = 10;
+const MAX_BACKOFF_MS: u64 = 200;
 
 /// Declared replicas that are counted together: of a role, and of one of its groups or of none.
-pub(crate) type Bucket = (Role, Option<String>);
+pub(crate) type ReplicaGroupRef = (Role, Option<String>);
 
 /// What a change makes of a job.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
+pub(crate) struct JobChange {
     /// The plan as it is to be.
     pub(crate) plan: Vec<PlanEntry>,
     /// The request that this change answers, so that it is known when it comes again.
     pub(crate) answers: Option<AnsweredRequest>,
     /// Kind and key of the request that was answered by an earlier change and is to count as never served.
-    pub(crate) takes_back: Option<(RequestKind, String)>,
+    pub(crate) rolled_back_request: Option<(RequestKind, String)>,
     /// How many fewer replicas are to be declared, and who goes for that.
-    pub(crate) lower: HashMap<Bucket, Fewer>,
+    pub(crate) lower: HashMap<ReplicaGroupRef, ScaleDown>,
 }
 
-impl Draft {
-    fn changes_nothing(&self, job: &JobView) -> bool {
+impl JobChange {
+    fn is_noop(&self, job: &JobView) -> bool {
         self.plan == job.plan
             && self.lower.is_empty()
             && self.answers.is_none()
-            && self.takes_back.is_none()
+            && self.rolled_back_request.is_none()
     }
 }
 
-/// Changes a job, which must be the one that the caller was let in for: another may have its name by now.
+/// Changes a job, which must be the one that the requester was let in for: another may have its name by now.
 ///
 /// `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a write of an earlier call
 /// was made though its answer was lost.
-pub(crate) async fn mutate<T>(
-    state: &Shared,
+pub(crate) async fn mutate_job<T>(
+    state: &SharedState,
     key: &Key,
-    caller: &Caller,
-    mut change: impl FnMut(&JobView, &mut Draft) -> Result<T>,
+    requester: &Requester,
+    mut change: impl FnMut(&JobView, &mut JobChange) -> Result<T>,
 ) -> Result<(JobRef, T)> {
-    let _turn = state.turn(key).await?;
+    let _turn = state.lock_job(key).await?;
     let started = Instant::now();
     let mut is_cached = state.jobs.get(key).is_some();
     let mut job = state.find_job(key).await?;
     let mut tried = 0;
     loop {
-        caller.check(&job)?;
-        let mut draft = Draft {
-            plan: job.plan_entries().to_vec(),
-            ..Draft::default()
+        requester.check(&job)?;
+        let mut draft = JobChange {
+            plan: job.plan().to_vec(),
+            ..JobChange::default()
         };
         let answer = change(&job, &mut draft);
         // The cache may be behind: who is refused, or changes nothing, is told by the job as it is now, if that is to be had.
         let is_moot = match &answer {
-            Ok(_) => draft.changes_nothing(&job),
+            Ok(_) => draft.is_noop(&job),
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
         if is_moot && std::mem::take(&mut is_cached) {
-            let newest = match timeout(LOOK_AGAIN, state.read_job(key)).await {
+            let newest = match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
                 Ok(Ok(newest)) => Some(newest),
                 // A server that has just started may know of nothing yet that the watch has long shown.
                 Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => {
@@ -93,7 +91,7 @@ pub(crate) async fn mutate<T>(
                 // DI-engine ends by a refusal; what it is refused for may have passed.
                 Ok(Err(_)) | Err(_) if answer.is_err() => {
                     let why = "the DIJob could not be looked at as it is now";
-                    return Err(Error::Passing(why.to_owned()));
+                    return Err(Error::Unavailable(why.to_owned()));
                 }
                 Ok(Err(_)) | Err(_) => None,
             };
@@ -107,15 +105,15 @@ pub(crate) async fn mutate<T>(
         if is_moot {
             return Ok((job, answer));
         }
-        let error = match write(state, &job, draft).await {
+        let error = match write_change(state, &job, draft).await {
             Ok(job) => return Ok((job, answer)),
             Err(error) => error,
         };
         tried += 1;
-        if error.is_stale() {
+        if error.is_conflict_response() {
             state.metrics.conflicts.inc();
         }
-        if started.elapsed() > PATIENCE || !error.will_pass() {
+        if started.elapsed() > RETRY_DEADLINE || !error.is_retryable() {
             return Err(error);
         }
         debug!(
@@ -124,26 +122,33 @@ pub(crate) async fn mutate<T>(
             error = &error as &dyn std::error::Error,
             "Trying a write again"
         );
-        job = reread(state, key, tried, started).await?;
+        job = reread_job(state, key, tried, started).await?;
     }
 }
 
 /// Reads the job from the API server, after a while, waiting out faults that will pass.
-async fn reread(state: &Shared, key: &Key, tried: u32, started: Instant) -> Result<JobRef> {
+async fn reread_job(
+    state: &SharedState,
+    key: &Key,
+    tried: u32,
+    started: Instant,
+) -> Result<JobRef> {
     let mut tried = tried;
     loop {
-        tokio::time::sleep(pause(tried)).await;
+        tokio::time::sleep(retry_delay(tried)).await;
         match state.read_job(key).await {
             Ok(job) => return Ok(job),
-            Err(error) if !error.will_pass() || started.elapsed() > PATIENCE => return Err(error),
+            Err(error) if !error.is_retryable() || started.elapsed() > RETRY_DEADLINE => {
+                return Err(error);
+            }
             Err(_) => tried += 1,
         }
     }
 }
 
 /// Doubles with each try; drawn at random, so that those who collided do not meet again.
-fn pause(tried: u32) -> Duration {
-    let longest = (FIRST_WAIT_MS << tried.min(10)).min(LONGEST_WAIT_MS);
+fn retry_delay(tried: u32) -> Duration {
+    let longest = (MIN_BACKOFF_MS << tried.min(10)).min(MAX_BACKOFF_MS);
     Duration::from_millis(rand::random_range(longest / 2..=longest))
 }
 

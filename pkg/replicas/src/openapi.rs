@@ -11,14 +11,14 @@ use utoipa::{
 use crate::{
     Settings,
     error::Error,
-    routes::{FORGIVING, routes},
+    routes::{LEGACY_STATUS_VERSION, routes},
 };
 
 /// Statuses of answers that tell of a fault, and when they come.
-const FAULTS: [(&str, &str); 9] = [
+const ERROR_RESPONSES: [(&str, &str); 9] = [
     ("400", "The request is at fault"),
     ("401", "Nobody knows who calls"),
-    ("403", "The caller may not do this"),
+    ("403", "The requester may not do this"),
     ("404", "There is no such coordinator, aggregator or replica"),
     (
         "409",
@@ -30,9 +30,9 @@ const FAULTS: [(&str, &str); 9] = [
     ("503", "A fault that will pass"),
 ];
 /// Faults that a request without a body cannot meet.
-const OF_CHANGES: [&str; 3] = ["409", "413", "429"];
+const CHANGE_ONLY_CODES: [&str; 3] = ["409", "413", "429"];
 /// Faults that will pass, which clients of the older version are told of with 200.
-const PASSING: [&str; 2] = ["429", "503"];
+const RETRYABLE_CODES: [&str; 2] = ["429", "503"];
 
 impl IntoResponses for Error {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
@@ -47,7 +47,7 @@ impl IntoResponses for Error {
                 .build()
                 .into()
         };
-        FAULTS
+        ERROR_RESPONSES
             .into_iter()
             .map(|(code, description)| (code.to_owned(), response(description)))
             .collect()
@@ -70,7 +70,7 @@ pub(crate) fn document(settings: &Settings) -> String {
     document["components"]["securitySchemes"] = json!({"bearer": bearer});
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
-            tell_apart(path, method, operation);
+            distinguish_versions(path, method, operation);
         }
     }
     for (body, most) in [
@@ -86,7 +86,7 @@ pub(crate) fn document(settings: &Settings) -> String {
 }
 
 /// Both prefixes share their handlers, and so far their description.
-fn tell_apart(path: &str, method: &str, operation: &mut Value) {
+fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     let Some((version, name)) = path[1..].split_once('/') else {
         return;
     };
@@ -98,15 +98,15 @@ fn tell_apart(path: &str, method: &str, operation: &mut Value) {
         return;
     };
     if method == "get" {
-        responses.retain(|code, _| !OF_CHANGES.contains(&code.as_str()));
+        responses.retain(|code, _| !CHANGE_ONLY_CODES.contains(&code.as_str()));
     }
-    if path.starts_with(FORGIVING) {
-        responses.retain(|code, _| !PASSING.contains(&code.as_str()));
+    if path.starts_with(LEGACY_STATUS_VERSION) {
+        responses.retain(|code, _| !RETRYABLE_CODES.contains(&code.as_str()));
         let schema = &mut responses["200"]["content"]["application/json"]["schema"];
         let failure = json!({"$ref": "#/components/schemas/Failure"});
         *schema = json!({"anyOf": [schema.take(), failure]});
     } else {
-        for code in PASSING {
+        for code in RETRYABLE_CODES {
             if let Some(response) = responses.get_mut(code) {
                 let seconds = json!({"type": "integer", "minimum": 1});
                 response["headers"] = json!({"Retry-After": {"schema": seconds, "required": true}});

@@ -22,14 +22,14 @@ use utoipa_axum::{
 
 use crate::{
     State,
-    error::{Error, WillPass},
-    handlers::{add, failed, health, list, remove},
-    metrics::{Answered, Route},
+    error::{Error, Retryable},
+    handlers::{add, health, list, remove, report_failed},
+    metrics::{RequestLabels, Route},
 };
 
 /// Clients of this version give up at once when they see a 503, but try again after an answer that says why.
-pub(crate) const FORGIVING: &str = "/v1alpha1";
-pub(crate) const VERSIONS: [&str; 2] = [FORGIVING, "/v1alpha2"];
+pub(crate) const LEGACY_STATUS_VERSION: &str = "/v1alpha1";
+pub(crate) const VERSIONS: [&str; 2] = [LEGACY_STATUS_VERSION, "/v1alpha2"];
 /// All paths, as labels of metrics, which must be few.
 const PATHS: [&str; 8] = [
     "/healthz",
@@ -53,7 +53,7 @@ pub(crate) fn routes() -> OpenApiRouter<State> {
         let replicas = route!(list::list, add::add, remove::remove);
         all = all
             .routes(under(version, replicas))
-            .routes(under(version, route!(failed::failed)));
+            .routes(under(version, route!(report_failed::report_failed)));
     }
     all
 }
@@ -84,7 +84,7 @@ impl Endpoint {
     fn of(routes: Router<State>, state: State) -> Self {
         let routes = routes
             .fallback(async || Error::NotFound("there is no such path".to_owned()))
-            .method_not_allowed_fallback(async || Error::NotImplemented)
+            .method_not_allowed_fallback(async || Error::MethodNotSupported)
             .with_state(state.clone());
         Self { routes, state }
     }
@@ -95,7 +95,7 @@ impl Endpoint {
         let began = Instant::now();
         let method = known(request.method());
         let path = request.uri().path();
-        let forgiving = path.starts_with(FORGIVING);
+        let is_legacy = path.starts_with(LEGACY_STATUS_VERSION);
         let route = PATHS.into_iter().find(|known| *known == path);
         let route = route.unwrap_or("other");
         let handled = routes.clone().oneshot(request);
@@ -105,7 +105,7 @@ impl Endpoint {
         let taken = began.elapsed().as_secs_f64();
         debug!(route, method, code, seconds = taken, "Answered");
         let metrics = &state.metrics;
-        let answered = Answered {
+        let answered = RequestLabels {
             route,
             method,
             code,
@@ -114,7 +114,7 @@ impl Endpoint {
         let duration = metrics.duration.get_or_create(&Route { route, method });
         duration.observe(taken);
         drop(duration);
-        if forgiving && response.extensions().get::<WillPass>().is_some() {
+        if is_legacy && response.extensions().get::<Retryable>().is_some() {
             *response.status_mut() = StatusCode::OK;
             response.headers_mut().remove(header::RETRY_AFTER);
         }
@@ -127,7 +127,7 @@ async fn answer(handler: impl Future<Output = Response>, longest: Duration) -> R
     match timeout(longest, AssertUnwindSafe(handler).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => Error::Internal("the request could not be served").into_response(),
-        Err(_) => Error::Passing("the request took too long".to_owned()).into_response(),
+        Err(_) => Error::Unavailable("the request took too long".to_owned()).into_response(),
     }
 }
 

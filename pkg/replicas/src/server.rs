@@ -19,15 +19,15 @@ use tokio::{
 use tower::service_fn;
 use tracing::{debug, info, warn};
 
-use crate::{Endpoint, Settings, State, connections::Connections};
+use crate::{Endpoint, Settings, State, connection_counter::ConnectionCounter};
 
 /// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. A token has some 1,500.
-const HEAD_LIMIT: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Serves until `shutdown` is ready, and then lets the requests that have begun end.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
     let places = Arc::new(Semaphore::new(state.settings.max_connections));
-    let connections = Arc::new(Connections::new(state.metrics.connections.clone()));
+    let connections = Arc::new(ConnectionCounter::new(state.metrics.connections.clone()));
     let settings = state.settings.clone();
     let endpoint = Endpoint::new(state.clone());
     let (stop, stopping) = watch::channel(());
@@ -95,7 +95,7 @@ async fn connection(
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.header_timeout)
-        .max_buf_size(HEAD_LIMIT);
+        .max_buf_size(MAX_HEAD_BYTES);
     let service = service_fn(move |request: Request<_>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));

@@ -80,12 +80,12 @@ impl Settings {
             ("bytes of a body", self.max_body),
         ];
         if let Some((limit, _)) = limits.into_iter().find(|(_, most)| *most == 0) {
-            return Err(RunError::NothingAllowed(limit));
+            return Err(RunError::LimitIsZero(limit));
         }
         let waits = self.sync_wait + self.kubelet_wait + self.create_wait;
         if waits >= self.request_timeout {
             let request = self.request_timeout;
-            return Err(RunError::NoTimeLeft { waits, request });
+            return Err(RunError::WaitsExceedTimeout { waits, request });
         }
         Ok(())
     }

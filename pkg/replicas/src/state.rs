@@ -14,48 +14,48 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     Settings,
-    answers::Answers,
-    authorize::Decisions,
+    authorize::DecisionCache,
     error::{Error, Result},
+    idempotency::keys::InFlightKeys,
+    list_cache::ListCache,
     metrics::Metrics,
     openapi,
-    retries::Retries,
 };
 
 /// How long one call of the API server may take.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const API_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Jobs that no cache knows are asked for by at most so many requests at a time.
-const LOOKUPS: usize = 32;
+const MAX_CONCURRENT_LOOKUPS: usize = 32;
 
 /// A job as the cache hands it out.
 pub(crate) type JobRef = di_cache::JobRef<JobView>;
 
 /// What the requests share.
 #[derive(Clone)]
-pub struct State(Arc<Shared>);
+pub struct State(Arc<SharedState>);
 
 /// What stands behind [`State`].
-pub struct Shared {
+pub struct SharedState {
     pub(crate) client: Client,
     pub(crate) jobs: Arc<JobCache<JobView>>,
     pub(crate) pods: Arc<PodCache>,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
-    pub(crate) decisions: Decisions,
-    pub(crate) answers: Answers,
+    pub(crate) decisions: DecisionCache,
+    pub(crate) list_cache: ListCache,
     /// The OpenAPI document.
     pub(crate) openapi: axum::body::Bytes,
-    pub(crate) retries: Retries,
+    pub(crate) in_flight_keys: InFlightKeys,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that is being changed.
-    turns: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+    job_locks: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl std::ops::Deref for State {
-    type Target = Shared;
+    type Target = SharedState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SharedState {
         &self.0
     }
 }
@@ -75,18 +75,18 @@ impl State {
         settings: Settings,
         metrics: Metrics,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedState {
             metrics,
             client,
             jobs,
             pods,
-            decisions: Decisions::default(),
-            answers: Answers::default(),
+            decisions: DecisionCache::default(),
+            list_cache: ListCache::default(),
             openapi: openapi::document(&settings).into(),
-            retries: Retries::default(),
+            in_flight_keys: InFlightKeys::default(),
             jobs_synced: AtomicBool::new(false),
-            lookups: Semaphore::new(LOOKUPS),
-            turns: Mutex::default(),
+            lookups: Semaphore::new(MAX_CONCURRENT_LOOKUPS),
+            job_locks: Mutex::default(),
             settings,
         }))
     }
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Whether the first lists of both caches are complete.
     pub(crate) fn synced(&self) -> bool {
         if !self.jobs_synced.load(Relaxed) {
@@ -114,13 +114,13 @@ impl Shared {
     /// As [`State::is_ready`] tells.
     pub(crate) fn check_ready(&self) -> Result<()> {
         if !self.synced() {
-            return Err(not_synced());
+            return Err(not_synced_error());
         }
         Ok(())
     }
 
     /// Waits, but not long, for the first lists of the caches.
-    pub(crate) async fn wait_synced(&self) -> Result<()> {
+    pub(crate) async fn wait_for_cache_sync(&self) -> Result<()> {
         if self.synced() {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Shared {
         });
         match timeout(self.settings.sync_wait, both).await {
             Ok(true) => Ok(()),
-            _ => Err(not_synced()),
+            _ => Err(not_synced_error()),
         }
     }
 
@@ -145,18 +145,18 @@ impl Shared {
             return Ok(job);
         }
         // Boxed, as is all that few requests come to: the rest of them are small so.
-        Box::pin(self.reread_job(key)).await
+        Box::pin(self.look_up_job(key)).await
     }
 
     /// The job as the API server has it now, for what the cache may not know yet.
-    pub(crate) async fn reread_job(&self, key: &Key) -> Result<JobRef> {
+    pub(crate) async fn look_up_job(&self, key: &Key) -> Result<JobRef> {
         let _permit = self.lookups.acquire().await;
         self.read_job(key).await
     }
 
     /// The job as the API server has it now.
     pub(crate) async fn read_job(&self, key: &Key) -> Result<JobRef> {
-        let read = call("read the DIJob", async {
+        let read = call_api("read the DIJob", async {
             self.job_api(&key.0).get_opt(&key.1).await
         });
         let Some(job) = read.await? else {
@@ -169,21 +169,24 @@ impl Shared {
     }
 
     /// Waits until no other request changes this job; not where too many wait already.
-    pub(crate) async fn turn(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
+    pub(crate) async fn lock_job(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         let lock = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(lock) = turns.get(job).and_then(Weak::upgrade) {
+            let mut job_locks = self
+                .job_locks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(lock) = job_locks.get(job).and_then(Weak::upgrade) {
                 lock
             } else {
-                turns.retain(|_, lock| lock.strong_count() > 0);
+                job_locks.retain(|_, lock| lock.strong_count() > 0);
                 let lock = Arc::<tokio::sync::Mutex<()>>::default();
-                turns.insert(job.clone(), Arc::downgrade(&lock));
+                job_locks.insert(job.clone(), Arc::downgrade(&lock));
                 lock
             }
         };
         // Whoever holds it or waits for it has a share of it, and so have we.
         if Arc::strong_count(&lock) > self.settings.max_changes_per_job {
-            return Err(Error::TooMany(format!(
+            return Err(Error::TooManyRequests(format!(
                 "too many requests change DIJob {} at the same time",
                 job.1
             )));
@@ -192,16 +195,16 @@ impl Shared {
     }
 }
 
-fn not_synced() -> Error {
-    Error::Passing("the jobs and pods of the cluster are not all known yet".to_owned())
+fn not_synced_error() -> Error {
+    Error::Unavailable("the jobs and pods of the cluster are not all known yet".to_owned())
 }
 
 /// Calls the API server, within a time.
-pub(crate) async fn call<T>(
+pub(crate) async fn call_api<T>(
     doing: &'static str,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T> {
-    match timeout(CALL_TIMEOUT, call).await {
+    match timeout(API_CALL_TIMEOUT, call).await {
         Ok(answer) => answer.map_err(|source| Error::Api {
             doing,
             source: Box::new(source),

@@ -5,7 +5,7 @@ mod envelope;
 mod query;
 mod schema;
 
-pub(crate) use body::{AddRequest, FailedRequest, Part, RemoveRequest, Target};
+pub(crate) use body::{AddRequest, FailedRequest, RemoveRequest, ReplicaRequest, Target};
 pub(crate) use envelope::{Failure, Nothing, Replicas, Success};
 pub(crate) use query::Query;
 

@@ -7,26 +7,26 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use di_api::names;
-use di_cache::{JobView, Key, VersionedMap};
-use di_plan::{Job, Listing, aggregator_of, find_entry, list_replicas, next_change, list_processes};
+use di_cache::{JobView, Key, Objects};
+use di_plan::{Job, Listing, aggregator_of, find, listing, next_change, processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{find_aggregator, key, no_coordinator, owns, success, urls};
+use super::{coordinator_not_found, find_aggregator, key, owns_pod, replica_urls, success};
 use crate::{
     State,
-    answers::{Rendered, join},
-    authorize::{Action, Caller, Source, authorize},
+    authorize::{Action, Requester, Source, authorize},
     error::{Error, Result},
-    state::{JobRef, Shared},
+    list_cache::{CachedList, join},
+    state::{JobRef, SharedState},
     wire::{Query, Replicas, Success},
 };
 
-/// Lists the replicas of one coordinator, or of all that the caller may see.
+/// Lists the replicas of one coordinator, or of all that the requester may see.
 #[utoipa::path(get, path = "/replicas", params(Query), responses(
-    (status = 200, description = "Those that can be used now", body = Success<Found>), Error,
+    (status = 200, description = "Those that can be used now", body = Success<ListData>), Error,
 ))]
 pub(crate) async fn list(
     Extract(state): Extract<State>,
@@ -34,7 +34,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response> {
     let query = Query::parse(&uri)?;
-    state.wait_synced().await?;
+    state.wait_for_cache_sync().await?;
     let coordinator = query.coordinator.as_deref();
     let action = Action::Read {
         namespace: query.namespace.as_deref(),
@@ -47,17 +47,17 @@ pub(crate) async fn list(
                     .and_then(names::job_of_aggregator)
             }),
     };
-    let caller = authorize(&state, &source, action).await?;
+    let requester = authorize(&state, &source, action).await?;
     let Some(namespace) = query.namespace.as_deref() else {
-        let own = match &caller {
-            Caller::Pod(pod, _) => Some(pod.namespace.as_str()),
-            Caller::Other => None,
+        let own = match &requester {
+            Requester::Pod(pod, _) => Some(pod.namespace.as_str()),
+            Requester::Other => None,
         };
         return all(&state, own);
     };
     if let Some(aggregator) = &query.aggregator {
-        // The caller may know of the coordinator's job only: whether there is such an aggregator of another is not told.
-        let of = names::job_of_aggregator(aggregator).map(names::coordinator_name);
+        // The requester may know of the coordinator's job only: whether there is such an aggregator of another is not told.
+        let of = names::job_of_aggregator(aggregator).map(names::coordinator);
         if let Some(coordinator) = coordinator
             && of.as_deref() != Some(coordinator)
         {
@@ -67,11 +67,11 @@ pub(crate) async fn list(
         }
         let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
         if let Some(name) = &query.name
-            && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
+            && find(job.plan(), name).and_then(aggregator_of) != Some(aggregator)
         {
-            return Err(no_replica(namespace, name));
+            return Err(replica_not_found(namespace, name));
         }
-        let of = Unit {
+        let of = AggregatorQuery {
             aggregator,
             only: query.name.as_deref(),
         };
@@ -80,61 +80,63 @@ pub(crate) async fn list(
     if let Some(name) = &query.name {
         return success(
             "",
-            Found::One(replica(&state, namespace, coordinator, name)?),
+            ListData::One(replica(&state, namespace, coordinator, name)?),
         );
     }
     let Some(coordinator) = coordinator else {
         return all(&state, Some(namespace));
     };
     let key = key(namespace, coordinator)?;
-    let job = match caller {
-        Caller::Pod(pod, own) if pod.namespace == key.0 && pod.job == key.1 => own,
+    let job = match requester {
+        Requester::Pod(pod, own) if pod.namespace == key.0 && pod.job == key.1 => own,
         _ => match state.find_job(&key).await {
-            Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
+            Err(Error::NotFound(_)) => return Err(coordinator_not_found(namespace, coordinator)),
             found => found?,
         },
     };
-    Ok(json(rendered(&state, &job)?.envelope()))
+    Ok(json(cached_list(&state, &job)?.envelope()))
 }
 
 /// One record where one coordinator, aggregator or replica was asked for, else one for each coordinator.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)] // lists are kept as bytes; this tells their schema
-pub(crate) enum Found {
+pub(crate) enum ListData {
     One(Replicas),
     All(Vec<Replicas>),
 }
 
 /// The list of the replicas that the job's coordinator may use now.
-fn rendered(state: &Shared, job: &JobRef) -> Result<Arc<Rendered>> {
+fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
     let now = Timestamp::now();
-    let revision = |key: &Key| state.pods.read_objects(key, VersionedMap::revision);
-    if let Some(list) = state.answers.get(job, now, revision) {
+    let revision = |key: &Key| state.pods.read(key, Objects::revision);
+    if let Some(list) = state.list_cache.get(job, now, revision) {
         return Ok(list);
     }
     let key = (job.namespace().unwrap_or_default(), job.name_any());
     let (pods, list) = of_job(state, &key, job, now);
-    let until = next_change(&**job, now, verdict_wait(state));
-    let list = Rendered::new(key, job.clone(), pods, until, &list)?;
+    let until = next_change(&**job, now, scheduling_grace_period(state));
+    let list = CachedList::new(key, job.clone(), pods, until, &list)?;
     let list = Arc::new(list);
-    state.answers.keep(list.clone(), |key| state.jobs.get(key));
+    state
+        .list_cache
+        .keep(list.clone(), |key| state.jobs.get(key));
     Ok(list)
 }
 
 /// For how long a new replica without a node is not listed: as long as the answer that tells of it may wait.
-fn verdict_wait(state: &Shared) -> SignedDuration {
+fn scheduling_grace_period(state: &SharedState) -> SignedDuration {
     state.settings.create_wait.try_into().unwrap_or_default()
 }
 
 /// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
-fn of_job(state: &Shared, key: &Key, job: &JobView, now: Timestamp) -> (u64, Replicas) {
-    let (revision, list) = state.pods.read_with_deleted(key, |pods, saw_go| {
+fn of_job(state: &SharedState, key: &Key, job: &JobView, now: Timestamp) -> (u64, Replicas) {
+    let (revision, list) = state.pods.read_and_gone(key, |pods, saw_go| {
         if job.halted.is_some() {
             return (pods.revision(), Listing::default());
         }
-        let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        let list = list_replicas(job, pod, saw_go, now, verdict_wait(state));
+        let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
+        let list = listing(job, pod, saw_go, now, scheduling_grace_period(state));
         (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
@@ -142,19 +144,24 @@ fn of_job(state: &Shared, key: &Key, job: &JobView, now: Timestamp) -> (u64, Rep
 
 /// The ddp learners that are asked for.
 #[derive(Clone, Copy)]
-struct Unit<'a> {
+struct AggregatorQuery<'a> {
     aggregator: &'a str,
     /// The one of this name.
     only: Option<&'a str>,
 }
 
 /// The processes that an aggregator may use now.
-fn of_aggregator(state: &Shared, key: &Key, job: &JobView, unit: Unit<'_>) -> Replicas {
+fn of_aggregator(
+    state: &SharedState,
+    key: &Key,
+    job: &JobView,
+    unit: AggregatorQuery<'_>,
+) -> Replicas {
     let mut learners = Vec::new();
     if job.halted.is_none() {
-        learners = state.pods.read_with_deleted(key, |pods, saw_go| {
-            let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-            list_processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
+        learners = state.pods.read_and_gone(key, |pods, saw_go| {
+            let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
+            processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
         });
     }
     if let Some(only) = unit.only {
@@ -164,16 +171,16 @@ fn of_aggregator(state: &Shared, key: &Key, job: &JobView, unit: Unit<'_>) -> Re
     Replicas::of_aggregator(&key.0, unit.aggregator, learners)
 }
 
-fn no_replica(namespace: &str, name: &str) -> Error {
+fn replica_not_found(namespace: &str, name: &str) -> Error {
     Error::NotFound(format!(
         "there is no replica {name} in namespace {namespace}"
     ))
 }
 
 /// One record for each coordinator that there is or is to be.
-fn all(state: &Shared, namespace: Option<&str>) -> Result<Response> {
+fn all(state: &SharedState, namespace: Option<&str>) -> Result<Response> {
     let live = jobs(state, namespace).filter(|job| job.halted.is_none());
-    let lists = live.map(|job| rendered(state, &job));
+    let lists = live.map(|job| cached_list(state, &job));
     Ok(json(join(lists.collect::<Result<_>>()?)))
 }
 
@@ -181,41 +188,41 @@ fn json(bytes: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
 }
 
-fn jobs(state: &Shared, namespace: Option<&str>) -> impl Iterator<Item = JobRef> {
+fn jobs(state: &SharedState, namespace: Option<&str>) -> impl Iterator<Item = JobRef> {
     let asked = move |job: &JobRef| {
         let of = job.metadata.namespace.as_deref();
         namespace.is_none_or(|namespace| of == Some(namespace))
     };
-    state.jobs.list_all().into_iter().filter(asked)
+    state.jobs.all().into_iter().filter(asked)
 }
 
 /// The record of one replica; its URL is missing while it cannot be used.
 fn replica(
-    state: &Shared,
+    state: &SharedState,
     namespace: &str,
     coordinator: Option<&str>,
     name: &str,
 ) -> Result<Replicas> {
     let asked =
-        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()));
+        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator(&job.name_any()));
     for job in jobs(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find(job.plan(), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {
             // It is its aggregator's, not the coordinator's.
-            let of = Unit {
+            let of = AggregatorQuery {
                 aggregator,
                 only: Some(name),
             };
             return Ok(of_aggregator(state, &key, &job, of));
         }
-        let mut one = urls(state, &key, &job, [(entry.role, name)]);
+        let mut one = replica_urls(state, &key, &job, [(entry.role, name)]);
         let (_, usable) = of_job(state, &key, &job, Timestamp::now());
         one.collectors.retain(|url| usable.collectors.contains(url));
         one.learners.retain(|url| usable.learners.contains(url));
         return Ok(one);
     }
-    Err(no_replica(namespace, name))
+    Err(replica_not_found(namespace, name))
 }

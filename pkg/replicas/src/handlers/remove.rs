@@ -3,18 +3,22 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
+use di_plan::{Job, PodView, find, release, release_declared, successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{admit, check_live, read, success, told, urls};
+use super::{authorize_change, check_job_active, read, replica_urls, success, told};
 use crate::{
     State,
-    authorize::{Caller, Source},
+    authorize::{Requester, Source},
     error::{Error, Result},
-    mutate::{Bucket, Draft, Fewer, answered, chosen, lowered, mutate},
-    retries::is_given,
-    state::Shared,
+    idempotency::{
+        history,
+        keys::is_client_key,
+        scale_down::{ScaleDown, recorded_pod_names, recorded_scale_downs},
+    },
+    mutate::{JobChange, ReplicaGroupRef, mutate_job},
+    state::SharedState,
     wire::{RemoveRequest, Replicas, Success},
 };
 
@@ -31,20 +35,21 @@ pub(crate) async fn remove(
 ) -> Result<Response> {
     let body = read(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
-    let (key, caller) = admit(&state, &source, &request.target).await?;
-    let retries = &state.retries;
-    let ticket = retries.ticket(RequestKind::Remove, &source, &headers, &body)?;
-    let removed = remove_from(&state, &key, &request, &caller, ticket.key()).await;
-    let removed = ticket.settle(removed)?;
+    let (key, requester) = authorize_change(&state, &source, &request.target).await?;
+    let in_flight_keys = &state.in_flight_keys;
+    let idempotency_key =
+        in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, &body)?;
+    let removed = remove_replicas(&state, &key, &request, &requester, idempotency_key.key()).await;
+    let removed = idempotency_key.complete(removed)?;
     let told = told(request.is_empty(), "the replicas are let go of");
     success(told, removed)
 }
 
-async fn remove_from(
-    state: &Shared,
+async fn remove_replicas(
+    state: &SharedState,
     key: &Key,
     request: &RemoveRequest,
-    caller: &Caller,
+    requester: &Requester,
     request_key: &str,
 ) -> Result<Replicas> {
     let counts = [
@@ -52,22 +57,22 @@ async fn remove_from(
         (Role::Learner, request.learners),
     ];
     let asked = request.asked();
-    let (job, gone) = mutate(state, key, caller, |job, draft| {
+    let (job, gone) = mutate_job(state, key, requester, |job, draft| {
         let now = Timestamp::now();
         let kind = RequestKind::Remove;
-        if let Some(answered) = answered::known(job, kind, request_key, &asked, now)? {
-            return Ok(answered.released.clone());
+        if let Some(earlier) = history::find_replay(job, kind, request_key, &asked, now)? {
+            return Ok(earlier.released.clone());
         }
-        check_live(job)?;
-        take_out(&mut draft.plan, &chosen(job, now));
-        let lowered = lowered(job, request_key, now);
-        let pods = state.pods.list_by_job(key);
+        check_job_active(job)?;
+        remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
+        let lowered = recorded_scale_downs(job, request_key, now);
+        let pods = state.pods.of_job(key);
         let mut gone = Vec::new();
         for (role, count) in counts {
-            gone.extend(let_go(job, draft, &pods, role, count, &lowered));
+            gone.extend(scale_down_role(job, draft, &pods, role, count, &lowered));
         }
-        if !gone.is_empty() || !draft.lower.is_empty() || is_given(request_key) {
-            let note = answered::new(kind, request_key, &asked, gone.clone());
+        if !gone.is_empty() || !draft.lower.is_empty() || is_client_key(request_key) {
+            let note = history::new_record(kind, request_key, &asked, gone.clone());
             draft.answers = Some(note);
         }
         Ok(gone)
@@ -77,12 +82,14 @@ async fn remove_from(
         .metrics
         .released
         .inc_by(u64::try_from(gone.len()).unwrap_or(0));
-    let gone = gone.iter().map(|name| (role_of(&job, name), name.as_str()));
-    Ok(urls(state, key, &job, gone).named(&request.target.coordinator))
+    let gone = gone
+        .iter()
+        .map(|name| (role_of_name(&job, name), name.as_str()));
+    Ok(replica_urls(state, key, &job, gone).named(&request.target.coordinator))
 }
 
 /// The role of a replica that may have left the plan since.
-fn role_of(job: &JobView, name: &str) -> Role {
+fn role_of_name(job: &JobView, name: &str) -> Role {
     let named = || {
         let of_collectors = format!("{}-{}-", job.name_any(), Role::Collector);
         let is_collector = name.starts_with(&of_collectors);
@@ -94,14 +101,14 @@ fn role_of(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find_entry(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
+    find(job.plan(), name).map_or_else(named, |entry| entry.role)
 }
 
 /// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
-fn take_out(plan: &mut [PlanEntry], chosen: &[String]) {
-    for name in chosen {
+fn remove_recorded(plan: &mut [PlanEntry], recorded_pod_names: &[String]) {
+    for name in recorded_pod_names {
         if let Some(holder) = successor(plan, name).map(|entry| entry.name.clone()) {
-            di_plan::remove_entry(plan, &holder);
+            di_plan::remove(plan, &holder);
         }
     }
 }
@@ -109,13 +116,13 @@ fn take_out(plan: &mut [PlanEntry], chosen: &[String]) {
 /// Requested replicas go first, then declared ones, whose declared count is lowered with them. Returns who goes.
 ///
 /// `lowered` is what an earlier try of the same request has taken already.
-fn let_go(
+fn scale_down_role(
     job: &JobView,
-    draft: &mut Draft,
+    draft: &mut JobChange,
     pods: &[PodView],
     role: Role,
     count: usize,
-    lowered: &HashMap<Bucket, Fewer>,
+    lowered: &HashMap<ReplicaGroupRef, ScaleDown>,
 ) -> Vec<String> {
     let mut gone = Vec::new();
     let mut left = count;
@@ -123,12 +130,12 @@ fn let_go(
         left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
         gone.extend(earlier.names.iter().cloned());
     }
-    let requested = scale_down_requested(&mut draft.plan, pods, role, left);
+    let requested = release(&mut draft.plan, pods, role, left);
     left -= requested.len();
     gone.extend(requested);
     // Declared replicas that are not planned yet go first.
-    for (bucket, declared) in buckets(job, role) {
-        let unplanned = declared.saturating_sub(in_bucket(&draft.plan, &bucket).count());
+    for (bucket, declared) in declared_counts(job, role) {
+        let unplanned = declared.saturating_sub(entries_of_group(&draft.plan, &bucket).count());
         let unplanned = unplanned.min(left);
         if unplanned > 0 {
             let by = i32::try_from(unplanned).unwrap_or(i32::MAX);
@@ -136,8 +143,8 @@ fn let_go(
             left -= unplanned;
         }
     }
-    for name in scale_down_declared(&mut draft.plan, pods, role, left) {
-        let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
+    for name in release_declared(&mut draft.plan, pods, role, left) {
+        let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
         let fewer = draft.lower.entry((role, group)).or_default();
         fewer.by += 1;
         fewer.names.push(name.clone());
@@ -147,8 +154,8 @@ fn let_go(
 }
 
 /// The declared counts of a role.
-fn buckets(job: &JobView, role: Role) -> Vec<(Bucket, usize)> {
-    let Some(part) = job.role_view(role) else {
+fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
+    let Some(part) = job.part(role) else {
         return Vec::new();
     };
     let groups = part.groups.iter();
@@ -159,7 +166,10 @@ fn buckets(job: &JobView, role: Role) -> Vec<(Bucket, usize)> {
 }
 
 /// The wanted entries of a bucket.
-fn in_bucket<'a>(plan: &'a [PlanEntry], bucket: &'a Bucket) -> impl Iterator<Item = &'a PlanEntry> {
+fn entries_of_group<'a>(
+    plan: &'a [PlanEntry],
+    bucket: &'a ReplicaGroupRef,
+) -> impl Iterator<Item = &'a PlanEntry> {
     plan.iter().filter(move |e| {
         e.is_wanted()
             && e.origin == Origin::Declared
@@ -173,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::pod;
+    use crate::fixture::pod;
 
     fn job(declared: i32, in_group: i32) -> JobView {
         let groups = json!([{"name": "big", "replicas": in_group}]);
@@ -192,32 +202,32 @@ mod tests {
         .unwrap()
     }
 
-    fn draft(declared: usize, in_group: usize, requested: usize) -> Draft {
+    fn draft(declared: usize, in_group: usize, requested: usize) -> JobChange {
         let plain = (0..declared).map(|i| entry("declared", "Declared", None, i));
         let big = (0..in_group).map(|i| entry("big", "Declared", Some("big"), i));
         let requested = (0..requested).map(|i| entry("requested", "Requested", None, i));
-        Draft {
+        JobChange {
             plan: plain.chain(big).chain(requested).collect(),
-            ..Draft::default()
+            ..JobChange::default()
         }
     }
 
-    fn go(job: &JobView, draft: &mut Draft, count: usize) -> Vec<String> {
+    fn go(job: &JobView, draft: &mut JobChange, count: usize) -> Vec<String> {
         again(job, draft, count, &HashMap::new())
     }
 
     fn again(
         job: &JobView,
-        draft: &mut Draft,
+        draft: &mut JobChange,
         count: usize,
-        lowered: &HashMap<Bucket, Fewer>,
+        lowered: &HashMap<ReplicaGroupRef, ScaleDown>,
     ) -> Vec<String> {
-        let mut gone = let_go(job, draft, &[], Role::Collector, count, lowered);
+        let mut gone = scale_down_role(job, draft, &[], Role::Collector, count, lowered);
         gone.sort();
         gone
     }
 
-    fn lowered_by(draft: &Draft, group: Option<&str>) -> i32 {
+    fn lowered_by(draft: &JobChange, group: Option<&str>) -> i32 {
         let bucket = (Role::Collector, group.map(str::to_owned));
         draft.lower.get(&bucket).map_or(0, |fewer| fewer.by)
     }
@@ -250,7 +260,7 @@ mod tests {
             let mut draft = draft();
             let job = job(2, 0);
             let role = Role::Collector;
-            let mut went = let_go(&job, &mut draft, &pods, role, count, &HashMap::new());
+            let mut went = scale_down_role(&job, &mut draft, &pods, role, count, &HashMap::new());
             went.sort();
             assert_eq!(went, gone);
         }
@@ -288,7 +298,7 @@ mod tests {
         let mut next = entry("next", "Declared", None, 3);
         next.replaces = Some("declared3".to_owned());
         second.plan.push(next);
-        take_out(&mut second.plan, &gone);
+        remove_recorded(&mut second.plan, &gone);
         assert_eq!(again(&job(2, 0), &mut second, 2, &first.lower), gone);
         assert!(second.lower.is_empty());
         let wanted = second.plan.iter().filter(|e| e.is_wanted());
@@ -301,7 +311,7 @@ mod tests {
         let mut first = draft(5, 0, 0);
         let theirs = go(&job(5, 0), &mut first, 2);
         let mut second = draft(5, 0, 0);
-        take_out(&mut second.plan, &theirs);
+        remove_recorded(&mut second.plan, &theirs);
         let ours = go(&job(3, 0), &mut second, 2);
         assert_eq!(ours, ["declared1", "declared2"]);
         let bucket = (Role::Collector, None);

@@ -2,7 +2,11 @@ use di_api::{EntryState, RequestKind, names};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{lowering, write::fields, *};
+use super::{write::status_fields, *};
+use crate::idempotency::{
+    history,
+    scale_down::{self, recorded_pod_names, recorded_scale_downs},
+};
 
 fn entry(name: &str, role: Role) -> PlanEntry {
     serde_json::from_value(json!({"name": name, "type": role, "origin": "Requested", "index": 0}))
@@ -17,19 +21,19 @@ fn view(job: &Value) -> JobView {
 fn what_is_written_fits_what_is_there() {
     let mut going = entry("c", Role::Collector);
     going.state = EntryState::Removing;
-    let draft = || Draft {
+    let draft = || JobChange {
         plan: vec![
             entry("a", Role::Collector),
             entry("b", Role::Learner),
             going.clone(),
         ],
-        answers: Some(answered::new(
+        answers: Some(history::new_record(
             RequestKind::Add,
             "key",
             "collectors 2",
             Vec::new(),
         )),
-        ..Draft::default()
+        ..JobChange::default()
     };
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
@@ -37,7 +41,7 @@ fn what_is_written_fits_what_is_there() {
         "spec": {"coordinator": {"template": {}}},
     });
     let patched = |job: &Value| {
-        let fields = fields(&view(job), draft(), Timestamp::UNIX_EPOCH);
+        let fields = status_fields(&view(job), draft(), Timestamp::UNIX_EPOCH);
         let patch = di_api::guarded_patches(Some("5"), fields);
         let mut job = job.clone();
         json_patch::patch(&mut job, &patch).unwrap();
@@ -64,19 +68,19 @@ fn what_is_written_fits_what_is_there() {
 
 #[test]
 fn pauses_grow_and_stay_bounded() {
-    assert!(pause(1) <= Duration::from_millis(20));
-    assert!(pause(40) <= Duration::from_millis(LONGEST_WAIT_MS));
-    assert!(pause(40) >= Duration::from_millis(LONGEST_WAIT_MS / 2));
+    assert!(retry_delay(1) <= Duration::from_millis(20));
+    assert!(retry_delay(40) <= Duration::from_millis(MAX_BACKOFF_MS));
+    assert!(retry_delay(40) >= Duration::from_millis(MAX_BACKOFF_MS / 2));
 }
 
-fn note(job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>, now: Timestamp) {
-    let fields = lowering::note(&view(job), key, lower, now);
+fn note(job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>, now: Timestamp) {
+    let fields = scale_down::record_fields(&view(job), key, lower, now);
     let patch = di_api::guarded_patches(Some("5"), fields);
     json_patch::patch(job, &patch).unwrap();
 }
 
-fn fewer(by: i32, names: &[&str]) -> Fewer {
-    Fewer {
+fn fewer(by: i32, names: &[&str]) -> ScaleDown {
+    ScaleDown {
         by,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     }
@@ -89,34 +93,34 @@ fn what_a_request_lowered_is_noted_with_it() {
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let plain: Bucket = (Role::Collector, None);
-    let big: Bucket = (Role::Collector, Some("big".to_owned()));
+    let plain: ReplicaGroupRef = (Role::Collector, None);
+    let big: ReplicaGroupRef = (Role::Collector, Some("big".to_owned()));
     let both = HashMap::from([(plain.clone(), fewer(2, &["x", "y"])), (big, fewer(1, &[]))]);
     let more = HashMap::from([(plain.clone(), fewer(3, &["z"]))]);
     let now = Timestamp::UNIX_EPOCH;
-    let note = |job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>| {
+    let note = |job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>| {
         note(job, key, lower, now);
     };
-    let lowered = |job: &JobView, key: &str| lowered(job, key, now);
+    let recorded = |job: &JobView, key: &str| recorded_scale_downs(job, key, now);
     note(&mut job, "a", &both);
-    assert_eq!(lowered(&view(&job), "a"), both);
+    assert_eq!(recorded(&view(&job), "a"), both);
     job["metadata"]["annotations"]["theirs"] = json!("kept");
     note(&mut job, "b", &more);
-    assert_eq!(lowered(&view(&job), "a"), both);
-    assert_eq!(lowered(&view(&job), "b"), more);
-    assert!(lowered(&view(&job), "c").is_empty());
+    assert_eq!(recorded(&view(&job), "a"), both);
+    assert_eq!(recorded(&view(&job), "b"), more);
+    assert!(recorded(&view(&job), "c").is_empty());
     assert_eq!(job["metadata"]["annotations"]["theirs"], "kept");
-    let mut names = chosen(&view(&job), now);
+    let mut names = recorded_pod_names(&view(&job), now);
     names.sort();
     assert_eq!(names, ["x", "y", "z"]);
     note(&mut job, "b", &more);
     let twice = HashMap::from([(plain, fewer(6, &["z", "z"]))]);
-    assert_eq!(lowered(&view(&job), "b"), twice);
+    assert_eq!(recorded(&view(&job), "b"), twice);
     for i in 0..100 {
         note(&mut job, &i.to_string(), &more);
     }
-    assert!(lowered(&view(&job), "b").is_empty(), "long ago");
-    assert_eq!(lowered(&view(&job), "99"), more);
+    assert!(recorded(&view(&job), "b").is_empty(), "long ago");
+    assert_eq!(recorded(&view(&job), "99"), more);
 }
 
 #[test]
@@ -126,14 +130,14 @@ fn of_very_many_names_the_newest_are_noted() {
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let bucket: Bucket = (Role::Collector, None);
+    let bucket: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for key in ["old", "new"] {
         let lower = HashMap::from([(bucket.clone(), fewer(1000, &["x"; 1000]))]);
         note(&mut job, key, &lower, now);
     }
     for (key, names) in [("old", 24), ("new", 1000)] {
-        let noted = &lowered(&view(&job), key, now)[&bucket];
+        let noted = &recorded_scale_downs(&view(&job), key, now)[&bucket];
         assert_eq!((noted.by, noted.names.len()), (1000, names), "{key}");
     }
 }
@@ -148,7 +152,7 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
         "spec": {"coordinator": {"template": {}}},
         "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
     });
-    let bucket: Bucket = (Role::Collector, None);
+    let bucket: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for going in [&["x", "y"][..], &[]] {
         let lower = HashMap::from([(bucket.clone(), fewer(2, going))]);
@@ -162,7 +166,7 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
 fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
     let at = Timestamp::UNIX_EPOCH;
     let known = |noted: &str, kind, asked: &str| {
-        let mut request = answered::new(RequestKind::Add, "more-1", noted, Vec::new());
+        let mut request = history::new_record(RequestKind::Add, "more-1", noted, Vec::new());
         request.at.0 = at;
         let job = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
@@ -171,7 +175,7 @@ fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
             "status": {"requests": [request]},
         });
         let job = view(&job);
-        let known = answered::known(&job, kind, "more-1", asked, at);
+        let known = history::find_replay(&job, kind, "more-1", asked, at);
         known
             .map(|found| found.is_some())
             .map_err(|refused| refused.to_string())
@@ -200,9 +204,9 @@ fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
 
 #[test]
 fn a_key_that_has_expired_stands_for_another_request() {
-    let request = answered::new(RequestKind::Remove, "nightly", "", Vec::new());
+    let request = history::new_record(RequestKind::Remove, "nightly", "", Vec::new());
     let then = request.at.0;
-    let (in_time, late) = (then + answered::KEPT_FOR / 2, then + answered::KEPT_FOR * 2);
+    let (in_time, late) = (then + history::RETENTION / 2, then + history::RETENTION * 2);
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": "j", "resourceVersion": "5"},
@@ -210,22 +214,26 @@ fn a_key_that_has_expired_stands_for_another_request() {
         "status": {"requests": [request]},
     });
     let knows = |job: &Value, now: Timestamp| {
-        answered::find(&view(job), RequestKind::Remove, "nightly", now).is_some()
+        history::find_request(&view(job), RequestKind::Remove, "nightly", now).is_some()
     };
     assert!(knows(&job, in_time) && !knows(&job, late));
 
     let two = HashMap::from([((Role::Collector, None), fewer(2, &[]))]);
     note(&mut job, "nightly", &two, then);
-    assert_eq!(lowered(&view(&job), "nightly", in_time), two);
-    assert!(lowered(&view(&job), "nightly", late).is_empty());
+    assert_eq!(recorded_scale_downs(&view(&job), "nightly", in_time), two);
+    assert!(recorded_scale_downs(&view(&job), "nightly", late).is_empty());
     note(&mut job, "nightly", &two, late);
-    assert_eq!(lowered(&view(&job), "nightly", late), two, "and not four");
+    assert_eq!(
+        recorded_scale_downs(&view(&job), "nightly", late),
+        two,
+        "and not four"
+    );
 
     // As older versions wrote it.
     let old = json!([{"key": "nightly", "role": Role::Collector, "by": 2}]);
     let old = json!({names::SCALE_DOWNS_ANNOTATION: old.to_string()});
     job["metadata"]["annotations"] = old;
-    assert!(lowered(&view(&job), "nightly", then).is_empty());
+    assert!(recorded_scale_downs(&view(&job), "nightly", then).is_empty());
     note(&mut job, "nightly", &two, then);
-    assert_eq!(lowered(&view(&job), "nightly", then), two);
+    assert_eq!(recorded_scale_downs(&view(&job), "nightly", then), two);
 }

@@ -5,31 +5,43 @@ use di_cache::JobView;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Bucket, Draft, Fewer, answered, lowering};
+use super::{JobChange, ReplicaGroupRef};
 use crate::{
     error::Result,
-    state::{JobRef, Shared, call},
+    idempotency::{
+        history,
+        scale_down::{self, ScaleDown},
+    },
+    state::{JobRef, SharedState, call_api},
 };
 
 /// Writes the declared counts, where they change, and then the status.
-pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<JobRef> {
+pub(super) async fn write_change(
+    state: &SharedState,
+    job: &JobRef,
+    draft: JobChange,
+) -> Result<JobRef> {
     let mut job = job.clone();
     if !draft.lower.is_empty() {
         let request = draft.answers.as_ref().map_or("", |request| &request.key);
-        job = lower(state, &job, request, &draft.lower).await?;
+        job = lower_declared_counts(state, &job, request, &draft.lower).await?;
     }
-    if draft.answers.is_none() && draft.takes_back.is_none() && draft.plan == job.plan {
+    if draft.answers.is_none() && draft.rolled_back_request.is_none() && draft.plan == job.plan {
         return Ok(job);
     }
-    let written = call("write the status of the DIJob", async {
-        let fields = fields(&job, draft, Timestamp::now());
+    let written = call_api("write the status of the DIJob", async {
+        let fields = status_fields(&job, draft, Timestamp::now());
         di_cache::write_fields(&state.client, &*job, Some("status"), fields).await
     });
-    Ok(state.jobs.record_write(written.await?))
+    Ok(state.jobs.written(written.await?))
 }
 
 /// The fields of the status that change, each a path and its value: the plan, what follows from it, and which requests were answered.
-pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<String>, Value)> {
+pub(super) fn status_fields(
+    job: &JobView,
+    draft: JobChange,
+    now: Timestamp,
+) -> Vec<(Vec<String>, Value)> {
     let count = |roles: &[Role]| {
         let wanted = |entry: &&PlanEntry| entry.is_wanted() && roles.contains(&entry.role);
         draft.plan.iter().filter(wanted).count()
@@ -39,13 +51,13 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
         "collectors": count(&[Role::Collector]),
         "learners": count(&[Role::Learner, Role::Aggregator]),
     });
-    if draft.answers.is_some() || draft.takes_back.is_some() {
+    if draft.answers.is_some() || draft.rolled_back_request.is_some() {
         let mut requests = job.requests.clone();
-        if let Some((kind, key)) = &draft.takes_back {
+        if let Some((kind, key)) = &draft.rolled_back_request {
             requests.retain(|request| request.kind != *kind || request.key != *key);
         }
         if let Some(request) = draft.answers {
-            answered::note(&mut requests, request, now);
+            history::record_request(&mut requests, request, now);
         }
         status["requests"] = json!(requests);
     }
@@ -63,25 +75,34 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
 }
 
 /// Declares fewer replicas: first, or the reconciler would make new ones for those that go.
-async fn lower(
-    state: &Shared,
+async fn lower_declared_counts(
+    state: &SharedState,
     job: &JobRef,
     request: &str,
-    lower: &HashMap<Bucket, Fewer>,
+    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
 ) -> Result<JobRef> {
     let counts = lower
         .iter()
-        .filter_map(|(bucket, fewer)| count_of(job, bucket, fewer.by));
-    let fields = counts.chain(lowering::note(job, request, lower, Timestamp::now()));
-    let sent = call("lower the declared replicas of the DIJob", async {
+        .filter_map(|(bucket, fewer)| declared_count_field(job, bucket, fewer.by));
+    let fields = counts.chain(scale_down::record_fields(
+        job,
+        request,
+        lower,
+        Timestamp::now(),
+    ));
+    let sent = call_api("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
-    Ok(state.jobs.record_write(sent.await?))
+    Ok(state.jobs.written(sent.await?))
 }
 
 /// Where a declared count stands in the job, and what it is when it is lowered.
-fn count_of(job: &JobView, (role, group): &Bucket, by: i32) -> Option<(Vec<String>, Value)> {
-    let part = job.role_view(*role)?;
+fn declared_count_field(
+    job: &JobView,
+    (role, group): &ReplicaGroupRef,
+    by: i32,
+) -> Option<(Vec<String>, Value)> {
+    let part = job.part(*role)?;
     let mut path = vec!["spec".to_owned(), role.label().to_owned()];
     let count = match group {
         None => part.replicas,

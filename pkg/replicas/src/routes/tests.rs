@@ -1,6 +1,6 @@
 mod aggregators;
+mod errors;
 mod isolation;
 mod limits;
-mod reads;
-mod refusals;
-mod shape;
+mod list;
+mod response_format;

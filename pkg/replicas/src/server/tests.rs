@@ -1,7 +1,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::{Settings, testing::*};
+use crate::{Settings, fixture::*};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
@@ -38,7 +38,7 @@ async fn slow_heads_are_cut_off_and_requests_are_served() {
     let fixture = fixture(Settings {
         header_timeout: Duration::from_millis(200),
         max_connections: 1,
-        ..quick()
+        ..short_waits()
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,13 +51,13 @@ async fn slow_heads_are_cut_off_and_requests_are_served() {
         .await
         .unwrap();
     // Waits for the only connection that is allowed.
-    let mut quick = tokio::net::TcpStream::connect(address).await.unwrap();
-    quick
+    let mut short_waits = tokio::net::TcpStream::connect(address).await.unwrap();
+    short_waits
         .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .await
         .unwrap();
     let mut answer = String::new();
-    quick.read_to_string(&mut answer).await.unwrap();
+    short_waits.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     stop.send(()).unwrap();
     timeout(Duration::from_secs(5), server)
@@ -71,7 +71,7 @@ async fn a_body_that_does_not_come_is_given_up() {
     let (_fixture, address) = served(Settings {
         body_timeout: Duration::from_millis(200),
         allow_anonymous: true,
-        ..quick()
+        ..short_waits()
     })
     .await;
     let head = "POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
@@ -85,7 +85,7 @@ async fn a_body_that_is_announced_as_too_large_is_not_waited_for() {
     let (_fixture, address) = served(Settings {
         max_body: 1000,
         body_timeout: Duration::from_secs(3600),
-        ..quick()
+        ..short_waits()
     })
     .await;
     let head = "POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n{";
@@ -97,7 +97,7 @@ async fn a_body_that_is_announced_as_too_large_is_not_waited_for() {
 async fn a_body_without_end_is_cut_off_at_the_limit() {
     let (_fixture, address) = served(Settings {
         max_body: 1000,
-        ..quick()
+        ..short_waits()
     })
     .await;
     let mut request =
@@ -116,7 +116,7 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
 /// hyper answers what is no HTTP by itself, and closes: these answers have no body.
 #[tokio::test]
 async fn heads_that_are_no_http_or_too_large_are_refused() {
-    let (_fixture, address) = served(quick()).await;
+    let (_fixture, address) = served(short_waits()).await;
     let large = format!(
         "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
         "y".repeat(60_000)
@@ -145,7 +145,7 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
     let (fixture, address) = served(Settings {
         max_connections_per_address: 2,
         header_timeout: Duration::from_secs(60),
-        ..quick()
+        ..short_waits()
     })
     .await;
     let mut idle = Vec::new();
@@ -173,7 +173,7 @@ async fn who_reads_no_answers_loses_the_connection() {
         max_connections: 1,
         longest_connection: Duration::from_millis(200),
         request_timeout: Duration::from_millis(200),
-        ..quick()
+        ..short_waits()
     })
     .await;
     let mut deaf = TcpStream::connect(address).await.unwrap();

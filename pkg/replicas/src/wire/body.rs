@@ -17,7 +17,7 @@ pub(crate) struct Target {
 
 /// Replicas of one role to be added.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct ReplicaRequest {
     pub(crate) count: usize,
     pub(crate) resources: ReplicaResources,
 }
@@ -26,8 +26,8 @@ pub(crate) struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AddRequest {
     pub(crate) target: Target,
-    pub(crate) collectors: Part,
-    pub(crate) learners: Part,
+    pub(crate) collectors: ReplicaRequest,
+    pub(crate) learners: ReplicaRequest,
 }
 
 /// How many replicas are to be removed.
@@ -72,7 +72,7 @@ impl AddRequest {
     }
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for ReplicaRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.count)?;
         if self.count == 0 {
@@ -174,9 +174,9 @@ fn target(body: &Map<String, Value>) -> Result<Target> {
     })
 }
 
-fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
+fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<ReplicaRequest> {
     let part = match body.get(field) {
-        None | Some(Value::Null) => return Ok(Part::default()),
+        None | Some(Value::Null) => return Ok(ReplicaRequest::default()),
         Some(Value::Object(part)) => part,
         Some(_) => return Err(Error::Invalid(format!("{field} must be a JSON object"))),
     };
@@ -196,7 +196,7 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
         gpus: gpus?,
         memory: resource("memory", part.get("memory"))?,
     };
-    Ok(Part {
+    Ok(ReplicaRequest {
         count: count(&format!("{field}.replicas"), part.get("replicas"), most)?,
         resources,
     })

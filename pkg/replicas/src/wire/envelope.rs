@@ -86,7 +86,7 @@ impl<T> Success<T> {
         Self {
             success: true,
             code: 0,
-            message: speakable(message),
+            message: to_client_safe(message),
             data,
         }
     }
@@ -97,14 +97,14 @@ impl Failure {
         Self {
             success: false,
             code: 1,
-            message: speakable(message),
+            message: to_client_safe(message),
             data: Nothing,
         }
     }
 }
 
 /// DI-engine's command line turns answers into Python's notation and back, replacing quotes and the word None on the way.
-fn speakable(message: &str) -> String {
+fn to_client_safe(message: &str) -> String {
     message
         .chars()
         .map(|c| match c {

@@ -21,24 +21,24 @@ fn of(schema: Value) -> RefOr<Schema> {
     serde_json::from_value(schema).unwrap_or_default()
 }
 
-fn always(type_: &str, value: impl Into<Value>) -> RefOr<Schema> {
+fn constant_schema(type_: &str, value: impl Into<Value>) -> RefOr<Schema> {
     of(json!({"type": type_, "enum": [value.into()]}))
 }
 
 pub(crate) fn always_true() -> RefOr<Schema> {
-    always("boolean", true)
+    constant_schema("boolean", true)
 }
 
 pub(crate) fn always_false() -> RefOr<Schema> {
-    always("boolean", false)
+    constant_schema("boolean", false)
 }
 
 pub(crate) fn always_zero() -> RefOr<Schema> {
-    always("integer", 0)
+    constant_schema("integer", 0)
 }
 
 pub(crate) fn always_one() -> RefOr<Schema> {
-    always("integer", 1)
+    constant_schema("integer", 1)
 }
 
 /// A query value, which may be empty.

@@ -11,9 +11,9 @@ fn target() -> Target {
     }
 }
 
-fn part(count: usize, cpus: &str, gpus: &str, memory: &str) -> Part {
+fn part(count: usize, cpus: &str, gpus: &str, memory: &str) -> ReplicaRequest {
     let some = |text: &str| (!text.is_empty()).then(|| Quantity(text.into()));
-    Part {
+    ReplicaRequest {
         count,
         resources: ReplicaResources {
             cpus: some(cpus),
@@ -25,7 +25,7 @@ fn part(count: usize, cpus: &str, gpus: &str, memory: &str) -> Part {
 
 #[test]
 fn requests_to_add_are_read_as_clients_send_them() {
-    let none = Part::default();
+    let none = ReplicaRequest::default();
     for (body, collectors, learners) in [
         // DI-engine's coordinator, at its start.
         (

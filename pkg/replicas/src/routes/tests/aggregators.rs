@@ -4,7 +4,7 @@ use di_api::{Role, names};
 use di_plan::PodView;
 use serde_json::{Value, json};
 
-use crate::testing::{COORDINATOR, Fixture, ask, job, pod, quick, serving};
+use crate::fixture::{COORDINATOR, Fixture, fixture_with, job, pod, send_request, short_waits};
 
 const AGGREGATOR: &str = "10.0.1.1";
 const UNIT: &str = "u-aggregator-abcde";
@@ -52,12 +52,16 @@ fn fixture(change: impl FnOnce(&mut [PodView])) -> Fixture {
     ];
     change(&mut pods);
     let status = json!({"phase": "Running", "plan": plan()});
-    serving(quick(), [job("u", &status), job("v", &json!({}))], pods)
+    fixture_with(
+        short_waits(),
+        [job("u", &status), job("v", &json!({}))],
+        pods,
+    )
 }
 
 async fn list(fixture: &Fixture, query: &str) -> (u16, Value) {
     let path = format!("/v1alpha1/replicas?namespace=rl&{query}");
-    let answer = ask(fixture, AGGREGATOR, "GET", &path, "{}").await;
+    let answer = send_request(fixture, AGGREGATOR, "GET", &path, "{}").await;
     (answer.code, answer.body["data"].clone())
 }
 
@@ -185,7 +189,7 @@ async fn f27_each_of_the_sixteen_sets_of_keys_has_an_answer() {
             (true, _, true, false) => (200, &of_unit),
             (true, true, false, false) => (200, &of_job),
         };
-        let answer = ask(&fixture, AGGREGATOR, "GET", &path, "").await;
+        let answer = send_request(&fixture, AGGREGATOR, "GET", &path, "").await;
         assert_eq!((answer.code, &answer.body["data"]), expected, "{path}");
     }
 }
@@ -196,7 +200,7 @@ async fn an_aggregator_may_speak_for_its_job() {
     let body =
         json!({"namespace": "rl", "coordinator": UNIT, "learners": ["nobody", "nobody.rl:1"]});
     let path = "/v1alpha1/replicas/failed";
-    let answer = ask(&fixture, AGGREGATOR, "POST", path, &body.to_string()).await;
+    let answer = send_request(&fixture, AGGREGATOR, "POST", path, &body.to_string()).await;
     assert_eq!(
         (answer.code, &answer.body["data"]),
         (200, &record(UNIT, &[]))
@@ -204,7 +208,7 @@ async fn an_aggregator_may_speak_for_its_job() {
     let own = json!({"namespace": "rl", "coordinator": UNIT}).to_string();
     for method in ["POST", "DELETE"] {
         for from in [AGGREGATOR, COORDINATOR] {
-            let answer = ask(&fixture, from, method, "/v1alpha1/replicas", &own).await;
+            let answer = send_request(&fixture, from, method, "/v1alpha1/replicas", &own).await;
             let told = (answer.code, &answer.body["data"]);
             assert_eq!(told, (200, &record(UNIT, &[])), "{method}");
         }
@@ -215,7 +219,7 @@ async fn an_aggregator_may_speak_for_its_job() {
         ("POST", "/v1alpha1/replicas"),
         ("DELETE", "/v1alpha1/replicas"),
     ] {
-        let answer = ask(&fixture, AGGREGATOR, method, path, &foreign).await;
+        let answer = send_request(&fixture, AGGREGATOR, method, path, &foreign).await;
         assert_eq!(answer.code, 403, "{method} {path}");
     }
     assert_eq!(names::job_of_aggregator(UNIT), Some("u"));
@@ -230,7 +234,7 @@ async fn f23_only_learners_of_several_gpus_need_a_configuration() {
     };
     for (version, code) in [("v1alpha1", 200), ("v1alpha2", 503)] {
         let path = format!("/{version}/replicas");
-        let answer = ask(&fixture, COORDINATOR, "POST", &path, &asked(4)).await;
+        let answer = send_request(&fixture, COORDINATOR, "POST", &path, &asked(4)).await;
         assert_eq!(
             (answer.code, &answer.body["success"]),
             (code, &json!(false))

@@ -1,17 +1,17 @@
 use di_api::Role;
 use serde_json::json;
 
-use crate::{Settings, error::Error, testing::*};
+use crate::{Settings, error::Error, fixture::*};
 
 #[tokio::test]
 async fn too_many_changes_of_one_job_are_told_to_come_again() {
     let fixture = fixture(Settings {
         max_changes_per_job: 2,
-        ..quick()
+        ..short_waits()
     });
     let key = ("rl".to_owned(), "a".to_owned());
-    let _served = fixture.state.turn(&key).await.unwrap();
-    let waiting = fixture.state.turn(&key);
+    let _served = fixture.state.lock_job(&key).await.unwrap();
+    let waiting = fixture.state.lock_job(&key);
     tokio::pin!(waiting);
     assert!(futures::poll!(waiting.as_mut()).is_pending());
     let body =
@@ -19,15 +19,21 @@ async fn too_many_changes_of_one_job_are_told_to_come_again() {
     for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 429, true)] {
         for method in ["POST", "DELETE"] {
             let path = format!("/{version}/replicas");
-            let answer = ask(&fixture, COORDINATOR, method, &path, &body.to_string()).await;
+            let answer =
+                send_request(&fixture, COORDINATOR, method, &path, &body.to_string()).await;
             assert_eq!((answer.code, answer.retry_after), (code, retry_after));
             assert_eq!(answer.body["success"], false);
         }
     }
     let list = "/v1alpha2/replicas?namespace=rl&coordinator=a-coordinator";
-    assert_eq!(ask(&fixture, COORDINATOR, "GET", list, "").await.code, 200);
+    assert_eq!(
+        send_request(&fixture, COORDINATOR, "GET", list, "")
+            .await
+            .code,
+        200
+    );
     let other = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
-    let other = ask(&fixture, OTHER_JOB, "DELETE", "/v1alpha2/replicas", &other).await;
+    let other = send_request(&fixture, OTHER_JOB, "DELETE", "/v1alpha2/replicas", &other).await;
     assert_eq!(other.code, 200, "{:?}", other.body);
 }
 
@@ -36,7 +42,7 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     // Four of its five are wanted.
     let fixture = fixture(Settings {
         max_replicas_per_job: 5,
-        ..quick()
+        ..short_waits()
     });
     let body = json!({
         "namespace": "rl", "coordinator": "a-coordinator",
@@ -44,7 +50,7 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     });
     for version in ["v1alpha1", "v1alpha2"] {
         let path = format!("/{version}/replicas");
-        let answer = ask(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        let answer = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
         assert_eq!(
             (answer.code, answer.body["message"].as_str().unwrap()),
             (400, "DIJob a has 4 replicas and may have at most 5")
@@ -52,18 +58,18 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     }
 }
 
-/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache alone does not refuse.
+/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache without_api_server does not refuse.
 #[tokio::test]
 async fn where_no_api_server_is_nobody_is_refused_for_what_the_job_is() {
-    let fixture = alone(Settings {
+    let fixture = without_api_server(Settings {
         max_replicas_per_job: 4,
-        ..quick()
+        ..short_waits()
     });
     let body =
         json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
     for (version, code) in [("v1alpha1", 200), ("v1alpha2", 503)] {
         let path = format!("/{version}/replicas");
-        let answer = ask(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        let answer = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
         assert_eq!(
             (answer.code, &answer.body["success"]),
             (code, &json!(false))
@@ -80,7 +86,7 @@ async fn those_that_have_done_their_work_make_room() {
         ]);
         let settings = Settings {
             max_replicas_per_job: 2,
-            ..quick()
+            ..short_waits()
         };
         let job = job("a", &json!({"phase": "Running", "plan": plan}));
         let coordinator = pod(
@@ -90,10 +96,10 @@ async fn those_that_have_done_their_work_make_room() {
             "a-uid",
             COORDINATOR,
         );
-        let fixture = serving(settings, [job], [coordinator]);
+        let fixture = fixture_with(settings, [job], [coordinator]);
         let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha2/replicas";
-        let answer = ask(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
+        let answer = send_request(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
         // The API server takes no writes.
         assert_eq!(answer.code, code, "{:?}", answer.body);
     }

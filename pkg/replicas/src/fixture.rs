@@ -24,8 +24,8 @@ pub(crate) const COLLECTOR: &str = "10.0.0.2";
 pub(crate) const OTHER_JOB: &str = "10.0.0.3";
 pub(crate) const IMPOSTOR: &str = "10.0.0.4";
 /// The coordinator of a job of another namespace, which is called as one of `rl`.
-pub(crate) const ELSEWHERE: &str = "10.0.0.5";
-pub(crate) const STRANGER: &str = "10.9.9.9";
+pub(crate) const OTHER_NAMESPACE: &str = "10.0.0.5";
+pub(crate) const UNKNOWN: &str = "10.9.9.9";
 
 pub(crate) struct Fixture {
     pub(crate) state: State,
@@ -84,11 +84,11 @@ pub(crate) fn job(name: &str, status: &Value) -> Value {
 
 pub(crate) fn fixture(settings: Settings) -> Fixture {
     let (jobs, pods) = objects();
-    serving(settings, jobs, pods)
+    fixture_with(settings, jobs, pods)
 }
 
 /// The same, where no API server is.
-pub(crate) fn alone(settings: Settings) -> Fixture {
+pub(crate) fn without_api_server(settings: Settings) -> Fixture {
     let (jobs, pods) = objects();
     let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     caching(settings, client, jobs, pods)
@@ -118,7 +118,7 @@ fn objects() -> (Vec<Value>, Vec<PodView>) {
         Role::Coordinator,
         "a-coordinator",
         "lab-uid",
-        ELSEWHERE,
+        OTHER_NAMESPACE,
     );
     (of_lab.namespace, of_lab.uid) = ("lab".into(), "of-lab-uid".into());
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
@@ -140,7 +140,7 @@ fn objects() -> (Vec<Value>, Vec<PodView>) {
     (jobs, pods)
 }
 
-pub(crate) fn serving(
+pub(crate) fn fixture_with(
     settings: Settings,
     jobs: impl IntoIterator<Item = Value>,
     pods: impl IntoIterator<Item = PodView>,
@@ -193,7 +193,7 @@ fn caching(
     }
 }
 
-pub(crate) fn quick() -> Settings {
+pub(crate) fn short_waits() -> Settings {
     Settings {
         kubelet_wait: Duration::from_millis(50),
         sync_wait: Duration::from_millis(50),
@@ -207,7 +207,7 @@ pub(crate) struct Answer {
     pub(crate) retry_after: bool,
 }
 
-pub(crate) async fn ask(
+pub(crate) async fn send_request(
     fixture: &Fixture,
     from: &str,
     method: &str,

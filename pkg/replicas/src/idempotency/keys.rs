@@ -1,5 +1,5 @@
 //! Keys of requests: what their client gave them, else what we gave them. A request without a key that got no definite answer is told from
-//! a new one by coming again from the same caller with the same body.
+//! a new one by coming again from the same requester with the same body.
 
 use std::{
     collections::HashMap,
@@ -22,34 +22,34 @@ const LONGEST_KEY: usize = 128;
 const KEPT_FOR: Duration = Duration::from_secs(180);
 const MOST_KEPT: usize = 4096;
 /// What keys of ours begin with.
-const OURS: char = '~';
+const GENERATED_PREFIX: char = '~';
 
 /// Keys of requests that got no definite answer.
 #[derive(Debug, Default)]
-pub(crate) struct Retries {
+pub(crate) struct InFlightKeys {
     hasher: RandomState,
     /// As many of one request as it was sent at the same time, for they are told apart by nothing.
     kept: Mutex<HashMap<u64, Vec<(String, Instant)>>>,
 }
 
 /// The key of a request that is being served.
-pub(crate) struct Ticket<'a> {
+pub(crate) struct IdempotencyKey<'a> {
     key: String,
     /// Where it is kept, unless the client gave it.
-    kept: Option<(&'a Retries, u64)>,
+    kept: Option<(&'a InFlightKeys, u64)>,
 }
 
-impl Retries {
+impl InFlightKeys {
     /// The key of a request.
-    pub(crate) fn ticket(
+    pub(crate) fn idempotency_key(
         &self,
         kind: RequestKind,
         source: &Source,
         headers: &HeaderMap,
         body: &[u8],
-    ) -> Result<Ticket<'_>> {
+    ) -> Result<IdempotencyKey<'_>> {
         if let Some(key) = idempotency_key(headers)? {
-            return Ok(Ticket { key, kept: None });
+            return Ok(IdempotencyKey { key, kept: None });
         }
         let request = self.hasher.hash_one((kind, source, body));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,24 +62,29 @@ impl Retries {
             key
         });
         let key = earlier.map_or_else(
-            || format!("{OURS}{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
+            || {
+                format!(
+                    "{GENERATED_PREFIX}{}",
+                    Alphanumeric.sample_string(&mut rand::rng(), 8)
+                )
+            },
             |(key, _)| key,
         );
-        Ok(Ticket {
+        Ok(IdempotencyKey {
             key,
             kept: Some((self, request)),
         })
     }
 }
 
-impl Ticket<'_> {
+impl IdempotencyKey<'_> {
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
     /// Forgets the key once its request has a definite answer.
-    pub(crate) fn settle<T>(mut self, result: Result<T>) -> Result<T> {
-        if !matches!(&result, Err(error) if error.will_pass()) {
+    pub(crate) fn complete<T>(mut self, result: Result<T>) -> Result<T> {
+        if !matches!(&result, Err(error) if error.is_retryable()) {
             self.kept = None;
         }
         result
@@ -87,12 +92,15 @@ impl Ticket<'_> {
 }
 
 /// A request that is given up, because its client has gone or its time is over, may have been served.
-impl Drop for Ticket<'_> {
+impl Drop for IdempotencyKey<'_> {
     fn drop(&mut self) {
-        let Some((retries, request)) = self.kept else {
+        let Some((in_flight_keys, request)) = self.kept else {
             return;
         };
-        let mut kept = retries.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = in_flight_keys
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let number = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
         if number(&kept) >= MOST_KEPT {
             kept.retain(|_, keys| keys.iter().any(is_fresh));
@@ -110,8 +118,8 @@ fn is_fresh((_, at): &(String, Instant)) -> bool {
 }
 
 /// Whether a client gave this key, and so relies on it.
-pub(crate) fn is_given(key: &str) -> bool {
-    !key.starts_with(OURS)
+pub(crate) fn is_client_key(key: &str) -> bool {
+    !key.starts_with(GENERATED_PREFIX)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
@@ -133,37 +141,63 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    fn key_of(retries: &Retries, source: &Source, body: &[u8], answer: Result<()>) -> String {
+    fn key_of(
+        in_flight_keys: &InFlightKeys,
+        source: &Source,
+        body: &[u8],
+        answer: Result<()>,
+    ) -> String {
         let headers = HeaderMap::new();
-        let ticket = retries.ticket(RequestKind::Add, source, &headers, body);
-        let ticket = ticket.unwrap();
-        let key = ticket.key().to_owned();
-        ticket.settle(answer).ok();
+        let idempotency_key =
+            in_flight_keys.idempotency_key(RequestKind::Add, source, &headers, body);
+        let idempotency_key = idempotency_key.unwrap();
+        let key = idempotency_key.key().to_owned();
+        idempotency_key.complete(answer).ok();
         key
     }
 
     #[test]
     fn only_requests_without_a_definite_answer_are_known_when_they_come_again() {
-        let retries = Retries::default();
-        let (a, b) = (Source::of("10.0.0.1"), Source::of("10.0.0.2"));
-        let passing = || Err(Error::Passing(String::new()));
-        let first = key_of(&retries, &a, b"x", passing());
-        assert_ne!(key_of(&retries, &b, b"x", Ok(())), first, "another caller");
-        assert_ne!(key_of(&retries, &a, b"y", Ok(())), first, "another body");
-        assert_eq!(key_of(&retries, &a, b"x", passing()), first);
-        assert_eq!(key_of(&retries, &a, b"x", Ok(())), first);
-        let next = key_of(&retries, &a, b"x", Err(Error::Conflict(String::new())));
+        let in_flight_keys = InFlightKeys::default();
+        let (a, b) = (
+            Source::from_address("10.0.0.1"),
+            Source::from_address("10.0.0.2"),
+        );
+        let passing = || Err(Error::Unavailable(String::new()));
+        let first = key_of(&in_flight_keys, &a, b"x", passing());
+        assert_ne!(
+            key_of(&in_flight_keys, &b, b"x", Ok(())),
+            first,
+            "another requester"
+        );
+        assert_ne!(
+            key_of(&in_flight_keys, &a, b"y", Ok(())),
+            first,
+            "another body"
+        );
+        assert_eq!(key_of(&in_flight_keys, &a, b"x", passing()), first);
+        assert_eq!(key_of(&in_flight_keys, &a, b"x", Ok(())), first);
+        let next = key_of(
+            &in_flight_keys,
+            &a,
+            b"x",
+            Err(Error::Conflict(String::new())),
+        );
         assert_ne!(next, first, "it was answered");
-        assert_ne!(key_of(&retries, &a, b"x", Ok(())), next, "it was refused");
-        assert!(retries.kept.lock().unwrap().is_empty());
+        assert_ne!(
+            key_of(&in_flight_keys, &a, b"x", Ok(())),
+            next,
+            "it was refused"
+        );
+        assert!(in_flight_keys.kept.lock().unwrap().is_empty());
     }
 
     #[test]
     fn each_of_several_requests_alike_that_got_no_answer_is_known_again() {
-        let retries = Retries::default();
-        let (source, headers) = (Source::of("10.0.0.1"), HeaderMap::new());
-        let new = || retries.ticket(RequestKind::Add, &source, &headers, b"x");
-        let keys = |tickets: &[Ticket<'_>]| {
+        let in_flight_keys = InFlightKeys::default();
+        let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
+        let new = || in_flight_keys.idempotency_key(RequestKind::Add, &source, &headers, b"x");
+        let keys = |tickets: &[IdempotencyKey<'_>]| {
             let mut keys: Vec<_> = tickets.iter().map(|t| t.key().to_owned()).collect();
             keys.sort();
             keys
@@ -174,14 +208,14 @@ mod tests {
         let again: Vec<_> = (0..5).map(|_| new().unwrap()).collect();
         assert_eq!(keys(&again), given);
         assert!(!given.contains(&new().unwrap().key().to_owned()));
-        assert!(given.iter().all(|key| !is_given(key)));
+        assert!(given.iter().all(|key| !is_client_key(key)));
     }
 
     #[test]
     fn requests_at_the_same_time_are_different_requests() {
-        let retries = Retries::default();
-        let (source, headers) = (Source::of("10.0.0.1"), HeaderMap::new());
-        let new = || retries.ticket(RequestKind::Remove, &source, &headers, b"x");
+        let in_flight_keys = InFlightKeys::default();
+        let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
+        let new = || in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, b"x");
         let (first, second) = (new().unwrap(), new().unwrap());
         assert_ne!(first.key(), second.key());
     }

@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::{
     Endpoint,
+    fixture::*,
     routes::{PATHS, VERSIONS},
-    testing::*,
 };
 
 #[tokio::test]
 async fn metrics_count_requests_by_route_and_code() {
-    let fixture = fixture(quick());
-    ask(
+    let fixture = fixture(short_waits());
+    send_request(
         &fixture,
         COORDINATOR,
         "GET",
@@ -21,7 +21,14 @@ async fn metrics_count_requests_by_route_and_code() {
         "",
     )
     .await;
-    ask(&fixture, COORDINATOR, "GET", "/some/name/of/the/caller", "").await;
+    send_request(
+        &fixture,
+        COORDINATOR,
+        "GET",
+        "/some/name/of/the/requester",
+        "",
+    )
+    .await;
     let request = Request::builder()
         .uri("/metrics")
         .body(Body::empty())
@@ -40,7 +47,7 @@ async fn metrics_count_requests_by_route_and_code() {
 
 #[tokio::test]
 async fn f29_every_answer_is_json_in_one_form() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let list = "/v1alpha1/replicas?namespace=rl";
     // `ask` looks at type and form of each.
     for (method, path, code) in [
@@ -59,14 +66,14 @@ async fn f29_every_answer_is_json_in_one_form() {
         ("GET", "/v1alpha3/replicas", 404),
         ("GET", "//v1alpha1/replicas", 404),
     ] {
-        let answer = ask(&fixture, COORDINATOR, method, path, "").await;
+        let answer = send_request(&fixture, COORDINATOR, method, path, "").await;
         assert_eq!(answer.code, code, "{method} {path}");
     }
 }
 
 #[tokio::test]
 async fn query_keys_are_decoded_and_stand_once() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     for (query, code) in [
         ("n%61mespace=rl&Coordinator=a-coordinator", 200),
         ("namespace=rl&coordinator=a%2Dcoordinator", 200),
@@ -79,14 +86,14 @@ async fn query_keys_are_decoded_and_stand_once() {
         ("&&", 200),
     ] {
         let path = format!("/v1alpha2/replicas?{query}");
-        let answer = ask(&fixture, COORDINATOR, "GET", &path, "").await;
+        let answer = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
         assert_eq!(answer.code, code, "{query}");
     }
 }
 
 #[tokio::test]
 async fn a_head_is_answered_as_a_get_without_its_body() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let request = Request::head("/healthz").body(Body::empty()).unwrap();
     let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     assert_eq!(response.status(), 200);
@@ -97,7 +104,7 @@ async fn a_head_is_answered_as_a_get_without_its_body() {
 
 #[tokio::test]
 async fn the_document_is_served() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
     let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
@@ -115,7 +122,7 @@ async fn the_document_is_served() {
 async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
     let fixture = fixture(crate::Settings {
         request_timeout: Duration::from_millis(50),
-        ..quick()
+        ..short_waits()
     });
     let routes = Router::new()
         .route(

@@ -1,15 +1,15 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
-use di_plan::{PodView, RandomSuffixes, find_entry, replace, find_successor};
+use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
-use super::{admit, check_live, read, success, urls};
+use super::{authorize_change, check_job_active, read, replica_urls, success};
 use crate::{
     State,
     authorize::Source,
     error::{Error, Result},
-    mutate::{Draft, mutate},
+    mutate::{JobChange, mutate_job},
     wire::{FailedRequest, Replicas, Success},
 };
 
@@ -17,18 +17,18 @@ use crate::{
 #[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
     responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
 )]
-pub(crate) async fn failed(
+pub(crate) async fn report_failed(
     Extract(state): Extract<State>,
     source: Source,
     body: Body,
 ) -> Result<Response> {
     let body = read(&state, body).await?;
     let request = FailedRequest::parse(&body)?;
-    let (key, caller) = admit(&state, &source, &request.target).await?;
-    let (job, replacements) = mutate(&state, &key, &caller, |job, draft| {
-        check_live(job)?;
-        let pods = state.pods.list_by_job(&key);
-        Ok(replace_all(
+    let (key, requester) = authorize_change(&state, &source, &request.target).await?;
+    let (job, replacements) = mutate_job(&state, &key, &requester, |job, draft| {
+        check_job_active(job)?;
+        let pods = state.pods.of_job(&key);
+        Ok(replace_failed(
             job,
             draft,
             &pods,
@@ -44,7 +44,7 @@ pub(crate) async fn failed(
     let replacements = replacements
         .iter()
         .map(|(role, name)| (*role, name.as_str()));
-    let answer = urls(&state, &key, &job, replacements).named(&request.target.coordinator);
+    let answer = replica_urls(&state, &key, &job, replacements).named(&request.target.coordinator);
     let told = if answer.is_empty() {
         "nothing was replaced: the plan wants none of these replicas"
     } else {
@@ -54,22 +54,22 @@ pub(crate) async fn failed(
 }
 
 /// Replaces those of `failed` that the plan knows, ddp learners with their whole unit, and returns who holds their places in the end.
-fn replace_all(
+fn replace_failed(
     job: &JobView,
-    draft: &mut Draft,
+    draft: &mut JobChange,
     pods: &[PodView],
     failed: &[String],
     now: Timestamp,
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
-        let made = find_entry(plan, name).and_then(PlanEntry::earliest_creation);
+        let made = find(plan, name).and_then(PlanEntry::may_be_made_from);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
-            .and_then(|pod| pod.run_seconds(now, most));
-        let swaps = find_entry(plan, name).is_some_and(PlanEntry::is_wanted);
+            .and_then(|pod| pod.ran(now, most));
+        let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
         if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
             fresh.reported = true;
@@ -88,7 +88,7 @@ fn replace_all(
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
-    use di_plan::find_entry;
+    use di_plan::find;
     use serde_json::json;
 
     use super::*;
@@ -107,24 +107,24 @@ mod tests {
             {"name": "c", "type": "Collector", "origin": "Requested", "index": 1, "state": "Removing"},
             {"name": "d", "type": "Collector", "origin": "Requested", "index": 2},
         ]);
-        let mut draft = Draft {
+        let mut draft = JobChange {
             plan: serde_json::from_value(plan).unwrap(),
-            ..Draft::default()
+            ..JobChange::default()
         };
         let untouched = draft.plan.clone();
         let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let now = Timestamp::now();
 
-        let answer = replace_all(&job, &mut draft, &[], &reported(&["a", "c", "other"]), now);
+        let answer = replace_failed(&job, &mut draft, &[], &reported(&["a", "c", "other"]), now);
         assert_eq!(answer, [(Role::Collector, "b".to_owned())]);
         assert_eq!(draft.plan, untouched);
 
-        let answer = replace_all(&job, &mut draft, &[], &reported(&["a", "b"]), now);
+        let answer = replace_failed(&job, &mut draft, &[], &reported(&["a", "b"]), now);
         let next = draft.plan.last().unwrap();
         assert_eq!(answer, [(Role::Collector, next.name.clone())]);
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
-        assert_eq!(find_entry(&draft.plan, "b").unwrap().state, EntryState::Replaced);
-        assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
+        assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert!(find(&draft.plan, "d").unwrap().is_wanted());
     }
 
     #[test]
@@ -145,13 +145,13 @@ mod tests {
             {"name": "a", "type": "Aggregator", "origin": "Requested", "index": 0, "port": 5000, "resources": {"gpus": "2"}},
             ddp("d", 0), ddp("e", 1),
         ]);
-        let mut draft = Draft {
+        let mut draft = JobChange {
             plan: serde_json::from_value(plan).unwrap(),
-            ..Draft::default()
+            ..JobChange::default()
         };
         let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let now = Timestamp::now();
-        let first = replace_all(&job, &mut draft, &[], &reported(&["e", "d"]), now);
+        let first = replace_failed(&job, &mut draft, &[], &reported(&["e", "d"]), now);
         assert_eq!(draft.plan.len(), 4, "one new aggregator");
         let next = &draft.plan[3];
         assert_eq!(first, [(Role::Aggregator, next.name.clone())]);
@@ -166,7 +166,7 @@ mod tests {
         );
         for again in ["a", "d", "e"] {
             assert_eq!(
-                replace_all(&job, &mut draft, &[], &reported(&[again]), now),
+                replace_failed(&job, &mut draft, &[], &reported(&[again]), now),
                 first
             );
         }

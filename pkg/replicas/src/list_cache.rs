@@ -25,7 +25,7 @@ const AFTER: &[u8] = b"}";
 
 /// A list of one job, as it is sent.
 #[derive(Debug)]
-pub(crate) struct Rendered {
+pub(crate) struct CachedList {
     key: Key,
     coordinator: String,
     /// The state of the job that it was made from, and the revision of its pods.
@@ -39,9 +39,9 @@ pub(crate) struct Rendered {
 
 /// The lists of all jobs that were asked for, by the job's UID.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(RwLock<HashMap<String, Arc<Rendered>>>);
+pub(crate) struct ListCache(RwLock<HashMap<String, Arc<CachedList>>>);
 
-impl Rendered {
+impl CachedList {
     /// Renders a list that was made of this state of a job and this revision of its pods, and holds until then.
     pub(crate) fn new(
         key: Key,
@@ -78,14 +78,14 @@ impl Rendered {
     }
 }
 
-impl Answers {
+impl ListCache {
     /// The list of this state of a job, if it still holds; `revision` tells that of the job's pods now.
     pub(crate) fn get(
         &self,
         job: &JobRef,
         now: Timestamp,
         revision: impl FnOnce(&Key) -> u64,
-    ) -> Option<Arc<Rendered>> {
+    ) -> Option<Arc<CachedList>> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let list = kept.get(job.metadata.uid.as_deref()?)?;
         let holds = list.job.is_same_state(job)
@@ -95,7 +95,7 @@ impl Answers {
     }
 
     /// Keeps a list. When there are many, those are dropped that were made from another state of their job than `newest` knows.
-    pub(crate) fn keep(&self, list: Arc<Rendered>, newest: impl Fn(&Key) -> Option<JobRef>) {
+    pub(crate) fn keep(&self, list: Arc<CachedList>, newest: impl Fn(&Key) -> Option<JobRef>) {
         let Some(uid) = list.job.metadata.uid.clone() else {
             return;
         };
@@ -108,7 +108,7 @@ impl Answers {
 }
 
 /// An answer of several lists, sorted by namespace and coordinator.
-pub(crate) fn join(mut lists: Vec<Arc<Rendered>>) -> Bytes {
+pub(crate) fn join(mut lists: Vec<Arc<CachedList>>) -> Bytes {
     lists.sort_unstable_by(|a, b| (&a.key.0, &a.coordinator).cmp(&(&b.key.0, &b.coordinator)));
     let length: usize = lists.iter().map(|list| list.record.len() + 1).sum();
     let mut bytes = Vec::with_capacity(BEFORE.len() + length + 2 + AFTER.len());
@@ -134,10 +134,10 @@ mod tests {
     use super::*;
     use crate::wire::Success;
 
-    fn rendered(name: &str, job: &JobRef, until: Option<Timestamp>) -> Arc<Rendered> {
+    fn cached_list(name: &str, job: &JobRef, until: Option<Timestamp>) -> Arc<CachedList> {
         let key = ("ns".to_owned(), name.to_owned());
         let list = Replicas::new(&key, Listing::default());
-        Arc::new(Rendered::new(key, job.clone(), 1, until, &list).unwrap())
+        Arc::new(CachedList::new(key, job.clone(), 1, until, &list).unwrap())
     }
 
     fn job(uid: &str) -> JobRef {
@@ -153,8 +153,8 @@ mod tests {
         let (job, newer) = (job("u"), job("u"));
         let now = Timestamp::UNIX_EPOCH;
         let later = now + jiff::SignedDuration::from_secs(1);
-        let answers = Answers::default();
-        answers.keep(rendered("j", &job, Some(later)), |_| None);
+        let answers = ListCache::default();
+        answers.keep(cached_list("j", &job, Some(later)), |_| None);
         assert!(answers.get(&job, now, |_| 1).is_some());
         assert!(answers.get(&job, now, |_| 2).is_none(), "other pods");
         assert!(answers.get(&newer, now, |_| 1).is_none());
@@ -163,13 +163,13 @@ mod tests {
 
     #[test]
     fn lists_of_jobs_that_are_gone_or_have_changed_are_dropped() {
-        let answers = Answers::default();
+        let answers = ListCache::default();
         let first = job("0");
         for i in 0..1000 {
             let job = job(&i.to_string());
             let newest = |key: &Key| (key.1 == "0").then(|| first.clone());
             let job = if i == 0 { &first } else { &job };
-            answers.keep(rendered(&i.to_string(), job, None), newest);
+            answers.keep(cached_list(&i.to_string(), job, None), newest);
         }
         assert!(answers.0.read().unwrap().len() < 100);
         assert!(answers.get(&first, Timestamp::UNIX_EPOCH, |_| 1).is_some());
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn answers_are_the_envelope_as_it_is_serialized() {
         let job = job("u");
-        let lists = ["b", "a-b", "a"].map(|name| rendered(name, &job, None));
+        let lists = ["b", "a-b", "a"].map(|name| cached_list(name, &job, None));
         let envelope = |data: Value| json!(Success::new("", data));
-        let record = |list: &Arc<Rendered>| json!(Replicas::new(&list.key, Listing::default()));
+        let record = |list: &Arc<CachedList>| json!(Replicas::new(&list.key, Listing::default()));
         let sent = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
         assert_eq!(sent(lists[0].envelope()), envelope(record(&lists[0])));
         let sorted = [&lists[1], &lists[2], &lists[0]].map(record);

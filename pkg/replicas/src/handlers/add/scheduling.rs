@@ -4,17 +4,17 @@ use std::collections::HashSet;
 
 use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find_entry, group_members};
+use di_plan::{Job, PodView, find, members};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{authorize::owns, state::Shared};
+use crate::{authorize::owns_pod, state::SharedState};
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
 ///
 /// Returns what the API server says if it refuses pods of these. It may be others of the job that it refuses, so these are waited for as long as
 /// ever more of them come, though not beyond `last`.
-pub(super) async fn wait(
-    state: &Shared,
+pub(super) async fn wait_for_scheduling(
+    state: &SharedState,
     key: &Key,
     job: &JobView,
     planned: &[(Role, String)],
@@ -26,24 +26,24 @@ pub(super) async fn wait(
     let mut fewest = None;
     // When those that are lacking are taken to be refused.
     let mut given_up = deadline;
-    let mut changes = state.pods.subscribe_changes();
+    let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
         // The ddp learners of aggregators are planned meanwhile.
         let known = state.jobs.get(key);
         let plan = known.as_deref().map_or(&[][..], Job::plan);
-        let lacking = state.pods.read_objects(key, |pods| {
+        let lacking = state.pods.read(key, |pods| {
             let has = |name: &str| {
                 pods.get(name)
-                    .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
+                    .is_some_and(|pod| owns_pod(job, pod) && has_scheduling_result(pod))
             };
             let have = |aggregator: &str| {
-                let mut all = group_members(plan, aggregator).peekable();
+                let mut all = members(plan, aggregator).peekable();
                 all.peek().is_some() && all.all(|member| has(&member.name))
             };
-            let is_unit = |name: &str| find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
-            number_lacking(plan, planned, |name| pods.get(name).is_some())
+            missing_count(plan, planned, |name| pods.get(name).is_some())
         });
         if unjudged.is_empty() {
             return None;
@@ -68,40 +68,40 @@ pub(super) async fn wait(
 
 /// Whether some of these are neither there nor planned any longer. Of a request that came again, they may be what an earlier try of it was about to
 /// take back while our cache was behind.
-pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)]) -> bool {
+pub(super) fn are_gone(state: &SharedState, key: &Key, planned: &[(Role, String)]) -> bool {
     let Some(job) = state.jobs.get(key) else {
         return false;
     };
-    state.pods.read_objects(key, |pods| {
+    state.pods.read(key, |pods| {
         planned.iter().any(|(_, name)| {
-            let is_planned = find_entry(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
+            let is_planned = find(job.plan(), name).is_some_and(PlanEntry::is_wanted);
             !is_planned && pods.get(name).is_none()
         })
     })
 }
 
 /// How many pods of these and of their units are not there. Aggregators whose ddp learners are not planned yet lack one for each of their GPUs.
-fn number_lacking(
+fn missing_count(
     plan: &[PlanEntry],
     planned: &[(Role, String)],
     is_there: impl Fn(&str) -> bool,
 ) -> usize {
     let led = |unit: &PlanEntry| {
-        let mut all = group_members(plan, &unit.name).peekable();
+        let mut all = members(plan, &unit.name).peekable();
         if all.peek().is_none() {
-            return usize::try_from(unit.gpu_count()).unwrap_or(0);
+            return usize::try_from(unit.gpus()).unwrap_or(0);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
     let of = |name: &str| {
-        let unit = find_entry(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        let unit = find(plan, name).filter(|entry| entry.role == Role::Aggregator);
         usize::from(!is_there(name)) + unit.map_or(0, led)
     };
     planned.iter().map(|(_, name)| of(name)).sum()
 }
 
-fn has_verdict(pod: &PodView) -> bool {
-    pod.scheduled != Ok(false) || pod.stuck_reason().is_some() || pod.deleting || !pod.is_active()
+fn has_scheduling_result(pod: &PodView) -> bool {
+    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
 }
 
 #[cfg(test)]
@@ -112,11 +112,11 @@ mod tests {
     use tokio::time::sleep_until;
 
     use super::*;
-    use crate::{Settings, testing::*};
+    use crate::{Settings, fixture::*};
 
     /// How the wait for three collectors ends, and after how many tenths of a second, when their pods come so many after its begin.
     async fn waited(status: &Value, coming: &[u64], last: u64) -> (Option<String>, u128) {
-        let fixture = serving(Settings::default(), [job("j", status)], []);
+        let fixture = fixture_with(Settings::default(), [job("j", status)], []);
         let state = &fixture.state;
         let key = ("rl".to_owned(), "j".to_owned());
         let job = state.jobs.get(&key).unwrap();
@@ -127,11 +127,11 @@ mod tests {
             for (tenths, (role, name)) in coming.iter().zip(&planned) {
                 sleep_until(after(*tenths)).await;
                 let pod = pod("j", *role, name, "j-uid", "10.0.0.2");
-                state.pods.on_apply(pod);
+                state.pods.applied(pod);
             }
         };
         let waited = async {
-            let refused = wait(state, &key, &job, &planned, after(last)).await;
+            let refused = wait_for_scheduling(state, &key, &job, &planned, after(last)).await;
             (refused, began.elapsed().as_millis() / 100)
         };
         let (waited, ()) = tokio::join!(waited, come);
@@ -171,11 +171,11 @@ mod tests {
             let status = json!({"phase": "Running", "plan": plan});
             let pods =
                 is_there.then(|| pod("j", Role::Collector, "j-collector-0", "j-uid", "10.0.0.2"));
-            let fixture = serving(Settings::default(), [job("j", &status)], pods);
+            let fixture = fixture_with(Settings::default(), [job("j", &status)], pods);
             let key = ("rl".to_owned(), "j".to_owned());
             let planned = [(Role::Collector, "j-collector-0".to_owned())];
             assert_eq!(
-                have_vanished(&fixture.state, &key, &planned),
+                are_gone(&fixture.state, &key, &planned),
                 has_vanished,
                 "{status} {is_there}"
             );
@@ -196,7 +196,7 @@ mod tests {
         let lacking = |plan: Value, pods: &[&str]| {
             let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
             let planned = [(Role::Aggregator, "u".to_owned())];
-            number_lacking(&plan, &planned, |name| pods.contains(&name))
+            missing_count(&plan, &planned, |name| pods.contains(&name))
         };
         assert_eq!(lacking(json!([unit]), &[]), 7);
         assert_eq!(lacking(json!([unit]), &["u"]), 6, "not planned yet");

@@ -19,14 +19,14 @@ const LONGEST_TOKEN: usize = 8192;
 const REVIEWS: usize = 16;
 
 /// What was decided about tokens lately.
-pub(crate) struct Decisions {
-    kept: Mutex<HashMap<Question, (Decision, Instant)>>,
+pub(crate) struct DecisionCache {
+    kept: Mutex<HashMap<AccessQuery, (Decision, Instant)>>,
     pub(super) reviews: Semaphore,
 }
 
 /// A token and what it was to be good for.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Question {
+pub(super) struct AccessQuery {
     token: String,
     verb: &'static str,
     namespace: Option<String>,
@@ -40,10 +40,10 @@ pub(super) enum Decision {
     /// Its owner may not do it.
     Forbidden,
     /// It is no valid token.
-    Unknown,
+    InvalidToken,
 }
 
-impl Question {
+impl AccessQuery {
     pub(super) fn new(token: &str, action: Action<'_>) -> Self {
         Self {
             token: token.to_owned(),
@@ -54,7 +54,7 @@ impl Question {
     }
 }
 
-impl Default for Decisions {
+impl Default for DecisionCache {
     fn default() -> Self {
         Self {
             kept: Mutex::default(),
@@ -63,14 +63,14 @@ impl Default for Decisions {
     }
 }
 
-impl Decisions {
-    pub(super) fn get(&self, question: &Question) -> Option<Decision> {
+impl DecisionCache {
+    pub(super) fn get(&self, question: &AccessQuery) -> Option<Decision> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (decision, until) = kept.get(question)?;
         (*until > Instant::now()).then_some(*decision)
     }
 
-    pub(super) fn put(&self, question: Question, decision: Decision) {
+    pub(super) fn put(&self, question: AccessQuery, decision: Decision) {
         if question.token.len() > LONGEST_TOKEN {
             return;
         }
@@ -84,7 +84,7 @@ impl Decisions {
         }
         let keep = match decision {
             Decision::Allowed => ALLOWED_FOR,
-            Decision::Forbidden | Decision::Unknown => REFUSED_FOR,
+            Decision::Forbidden | Decision::InvalidToken => REFUSED_FOR,
         };
         kept.insert(question, (decision, now + keep));
     }
@@ -96,32 +96,35 @@ mod tests {
 
     #[test]
     fn decisions_are_kept_by_token_and_action_and_never_too_many() {
-        let decisions = Decisions::default();
+        let decisions = DecisionCache::default();
         let job = ("ns".to_owned(), "j".to_owned());
         let read = Action::Read {
             namespace: Some("ns"),
             job: Some("j"),
         };
-        decisions.put(Question::new("t", read), Decision::Allowed);
+        decisions.put(AccessQuery::new("t", read), Decision::Allowed);
         assert_eq!(
-            decisions.get(&Question::new("t", read)),
+            decisions.get(&AccessQuery::new("t", read)),
             Some(Decision::Allowed)
         );
         assert_eq!(
-            decisions.get(&Question::new("t", Action::Change(&job))),
+            decisions.get(&AccessQuery::new("t", Action::Change(&job))),
             None
         );
-        assert_eq!(decisions.get(&Question::new("u", read)), None);
+        assert_eq!(decisions.get(&AccessQuery::new("u", read)), None);
         for i in 0..2 * MOST_KEPT {
-            decisions.put(Question::new(&i.to_string(), read), Decision::Unknown);
+            decisions.put(
+                AccessQuery::new(&i.to_string(), read),
+                Decision::InvalidToken,
+            );
         }
         assert!(decisions.kept.lock().unwrap().len() <= MOST_KEPT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_decision_is_asked_for_again_after_ten_seconds_and_a_refusal_after_two() {
-        let decisions = Decisions::default();
-        let question = Question::new(
+        let decisions = DecisionCache::default();
+        let question = AccessQuery::new(
             "t",
             Action::Read {
                 namespace: None,
@@ -131,7 +134,7 @@ mod tests {
         for (decision, seconds) in [
             (Decision::Allowed, 10),
             (Decision::Forbidden, 2),
-            (Decision::Unknown, 2),
+            (Decision::InvalidToken, 2),
         ] {
             decisions.put(question.clone(), decision);
             let nearly = Duration::from_millis(seconds * 1000 - 1);

@@ -5,12 +5,12 @@ use di_cache::{JobCache, PodCache};
 use kube::{Client, Config, runtime::reflector};
 use serde_json::{Value, json};
 
-use crate::{Metrics, Settings, State, routes::VERSIONS, testing::*};
+use crate::{Metrics, Settings, State, fixture::*, routes::VERSIONS};
 
 #[tokio::test]
 #[allow(clippy::too_many_lines)] // one table
 async fn requests_at_fault_are_refused_alike_in_both_versions() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let add = |learners: usize, collectors: usize| {
         json!({
             "namespace": "rl", "coordinator": "a-coordinator",
@@ -126,7 +126,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "no coordinator x",
             ),
             (
-                STRANGER,
+                UNKNOWN,
                 "GET",
                 "/replicas?namespace=rl",
                 "",
@@ -134,7 +134,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "bearer token",
             ),
             (
-                STRANGER,
+                UNKNOWN,
                 "POST",
                 "/replicas",
                 &*add(0, 1),
@@ -143,7 +143,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
             ),
         ] {
             let path = format!("{version}{path}");
-            let answer = ask(&fixture, from, method, &path, body).await;
+            let answer = send_request(&fixture, from, method, &path, body).await;
             let said = answer.body["message"].as_str().unwrap();
             assert_eq!(answer.code, code, "{method} {path}: {said}");
             assert!(said.contains(message), "{method} {path}: {said}");
@@ -161,9 +161,9 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
     let over = job("over", &json!({"phase": "Succeeded"}));
     let settings = Settings {
         allow_anonymous: true,
-        ..quick()
+        ..short_waits()
     };
-    let fixture = serving(settings, [suspended, deleting, over], []);
+    let fixture = fixture_with(settings, [suspended, deleting, over], []);
     for (job, why) in [
         ("suspended", "is suspended"),
         ("deleting", "is being deleted"),
@@ -181,7 +181,7 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
                 ("POST", "/replicas/failed", &named),
             ] {
                 let path = format!("{version}{path}");
-                let answer = ask(&fixture, STRANGER, method, &path, body).await;
+                let answer = send_request(&fixture, UNKNOWN, method, &path, body).await;
                 assert_eq!(
                     (answer.code, &answer.body["message"]),
                     (409, &json!(format!("DIJob {job} {why}"))),
@@ -194,13 +194,13 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
 
 #[tokio::test]
 async fn what_changes_nothing_needs_no_api_server() {
-    let fixture = alone(quick());
+    let fixture = without_api_server(short_waits());
     let body = json!({
         "namespace": "rl", "coordinator": "a-coordinator",
         "collectors": ["nobody", "a-collector-old", "b-collector-x.other:1"], "learners": [],
     })
     .to_string();
-    let answer = ask(
+    let answer = send_request(
         &fixture,
         COLLECTOR,
         "POST",
@@ -214,7 +214,7 @@ async fn what_changes_nothing_needs_no_api_server() {
     assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
     let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
     for method in ["POST", "DELETE"] {
-        let answer = ask(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
+        let answer = send_request(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
         assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
     }
 }
@@ -222,7 +222,7 @@ async fn what_changes_nothing_needs_no_api_server() {
 /// `curl -d` sends JSON as a form, and DI-engine says nothing of what it sends.
 #[tokio::test]
 async fn bodies_are_json_whatever_they_are_called() {
-    let fixture = fixture(quick());
+    let fixture = fixture(short_waits());
     let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
     for content_type in [
         "application/x-www-form-urlencoded",
@@ -248,12 +248,12 @@ async fn bodies_are_json_whatever_they_are_called() {
 async fn faults_that_pass_are_told_as_each_version_expects() {
     let fixture = fixture(Settings {
         allow_anonymous: true,
-        ..quick()
+        ..short_waits()
     });
     for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 503, true)] {
         // Only the API server could tell whether this job is there, and it is away.
         let path = format!("/{version}/replicas?namespace=rl&coordinator=fresh-coordinator");
-        let answer = ask(&fixture, STRANGER, "GET", &path, "").await;
+        let answer = send_request(&fixture, UNKNOWN, "GET", &path, "").await;
         assert_eq!((answer.code, answer.retry_after), (code, retry_after));
         assert_eq!(answer.body["success"], false);
     }
@@ -267,7 +267,7 @@ async fn f33_before_the_caches_are_complete_nothing_is_ready() {
         client,
         Arc::new(JobCache::new(reader)),
         Arc::new(PodCache::default()),
-        quick(),
+        short_waits(),
         Metrics::default(),
     );
     let fixture = Fixture {
@@ -275,14 +275,18 @@ async fn f33_before_the_caches_are_complete_nothing_is_ready() {
         _writer: writer,
     };
     assert_eq!(
-        ask(&fixture, STRANGER, "GET", "/readyz", "").await.code,
+        send_request(&fixture, UNKNOWN, "GET", "/readyz", "")
+            .await
+            .code,
         503
     );
     assert_eq!(
-        ask(&fixture, STRANGER, "GET", "/healthz", "").await.code,
+        send_request(&fixture, UNKNOWN, "GET", "/healthz", "")
+            .await
+            .code,
         200
     );
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=a-coordinator";
-    let answer = ask(&fixture, COORDINATOR, "GET", path, "").await;
+    let answer = send_request(&fixture, COORDINATOR, "GET", path, "").await;
     assert_eq!((answer.code, &answer.body["success"]), (200, &json!(false)));
 }

@@ -8,19 +8,19 @@ use prometheus_client::metrics::gauge::Gauge;
 
 /// Counts the connections of each source address.
 #[derive(Debug, Default)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionCounter {
     by_address: Mutex<HashMap<IpAddr, usize>>,
     open: Gauge,
 }
 
 /// One of them; it is counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    all: Arc<Connections>,
+pub(crate) struct ConnectionPermit {
+    all: Arc<ConnectionCounter>,
     address: IpAddr,
 }
 
-impl Connections {
+impl ConnectionCounter {
     /// Tells `open` how many there are in all.
     pub(crate) fn new(open: Gauge) -> Self {
         Self {
@@ -30,7 +30,11 @@ impl Connections {
     }
 
     /// Counts one more, unless that were more than `most`.
-    pub(crate) fn count(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Counted> {
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        address: IpAddr,
+        most: usize,
+    ) -> Option<ConnectionPermit> {
         let address = address.to_canonical();
         let mut all = self
             .by_address
@@ -42,14 +46,14 @@ impl Connections {
         }
         *count += 1;
         self.open.inc();
-        Some(Counted {
+        Some(ConnectionPermit {
             all: self.clone(),
             address,
         })
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.all.open.dec();
         let mut all = self
@@ -72,7 +76,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_count() {
-        let all = Arc::<Connections>::default();
+        let all = Arc::<ConnectionCounter>::default();
         let of = |address: &str| all.count(address.parse().unwrap(), 2);
         let held = [of("10.0.0.1"), of("::ffff:10.0.0.1")];
         assert!(held.iter().all(Option::is_some));

@@ -7,30 +7,34 @@ use kube::{Api, api::PostParams};
 
 use super::{
     Action,
-    decisions::{Decision, Question},
+    decision_cache::{AccessQuery, Decision},
 };
 use crate::{
     error::{Error, Result},
-    state::{Shared, call},
+    state::{SharedState, call_api},
 };
 
 /// Audience that a token must be made for, so that one sent here is good for nothing else.
 pub(super) const AUDIENCE: &str = "di-server";
 
 /// Whether the owner of the token may do this.
-pub(super) async fn check(state: &Shared, token: &str, action: Action<'_>) -> Result<()> {
-    let question = Question::new(token, action);
+pub(super) async fn check_token(
+    state: &SharedState,
+    token: &str,
+    action: Action<'_>,
+) -> Result<()> {
+    let question = AccessQuery::new(token, action);
     let decision = if let Some(decision) = state.decisions.get(&question) {
         decision
     } else {
         let _permit = state.decisions.reviews.acquire().await;
-        let decision = review(state, token, action).await?;
+        let decision = review_token(state, token, action).await?;
         state.decisions.put(question, decision);
         decision
     };
     match decision {
         Decision::Allowed => Ok(()),
-        Decision::Unknown => Err(Error::Unauthenticated(format!(
+        Decision::InvalidToken => Err(Error::Unauthenticated(format!(
             "the bearer token is not valid here; it must be made for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
         ))),
         Decision::Forbidden => Err(Error::Forbidden(format!(
@@ -46,9 +50,9 @@ pub(super) async fn check(state: &Shared, token: &str, action: Action<'_>) -> Re
     }
 }
 
-async fn review(state: &Shared, token: &str, action: Action<'_>) -> Result<Decision> {
-    let Some(user) = user(state, token).await? else {
-        return Ok(Decision::Unknown);
+async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> Result<Decision> {
+    let Some(user) = token_owner(state, token).await? else {
+        return Ok(Decision::InvalidToken);
     };
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
@@ -69,7 +73,7 @@ async fn review(state: &Shared, token: &str, action: Action<'_>) -> Result<Decis
         ..SubjectAccessReview::default()
     };
     let api: Api<SubjectAccessReview> = Api::all(state.client.clone());
-    let answer = call("review what the caller may do", async {
+    let answer = call_api("review what the requester may do", async {
         api.create(&PostParams::default(), &review).await
     })
     .await?;
@@ -81,7 +85,7 @@ async fn review(state: &Shared, token: &str, action: Action<'_>) -> Result<Decis
 }
 
 /// The owner of a token that is valid for our audience.
-async fn user(state: &Shared, token: &str) -> Result<Option<UserInfo>> {
+async fn token_owner(state: &SharedState, token: &str) -> Result<Option<UserInfo>> {
     let review = TokenReview {
         spec: TokenReviewSpec {
             audiences: Some(vec![AUDIENCE.to_owned()]),
@@ -90,7 +94,7 @@ async fn user(state: &Shared, token: &str) -> Result<Option<UserInfo>> {
         ..TokenReview::default()
     };
     let api: Api<TokenReview> = Api::all(state.client.clone());
-    let answer = call("review the token", async {
+    let answer = call_api("review the token", async {
         api.create(&PostParams::default(), &review).await
     })
     .await?;

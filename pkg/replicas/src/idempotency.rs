@@ -1,0 +1,5 @@
+//! Recognises repeated requests. See docs/decisions/0009.
+
+pub(crate) mod history;
+pub(crate) mod keys;
+pub(crate) mod scale_down;
