@@ -139,7 +139,7 @@ async fn ours(cluster: &Cluster, number: usize, found: &mut Findings) -> Result<
     let status = succeeded()?;
     let path = space.pods_path();
     let ends = (0..number).map(|number| {
-        let coordinator = names::coordinator(&job_name(number));
+        let coordinator = names::coordinator_name(&job_name(number));
         Call::status(&path, &coordinator, &status)
     });
     let ends = ends.collect::<Result<Vec<_>>>()?;
@@ -194,10 +194,10 @@ async fn plain(
         let mut job = manifest(&job_name(number))?;
         job.metadata.namespace = Some(space.name.clone());
         job.metadata.uid = Some("00000000-0000-4000-8000-000000000000".to_owned());
-        let name = names::coordinator(&job_name(number));
+        let name = names::coordinator_name(&job_name(number));
         let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
         let collector = |i: i32| {
-            let name = names::replica(&job_name(number), Role::Collector, &format!("{i:05}"));
+            let name = names::replica_name(&job_name(number), Role::Collector, &format!("{i:05}"));
             PlanEntry::new(name, Role::Collector, Origin::Declared, i)
         };
         let collectors: Vec<_> = (0..i32::try_from(REPLICAS)?).map(collector).collect();
@@ -209,7 +209,7 @@ async fn plain(
             calls.push(Call::create(&space.pods_path(), &pod)?);
         }
         for entry in std::iter::once(&coordinator).chain(&collectors) {
-            let service = di_plan::service(&job, entry);
+            let service = di_plan::build_service(&job, entry);
             calls.push(Call::create(&space.services_path(), &service)?);
         }
     }

@@ -160,7 +160,7 @@ fn bare(job: &DIJob) -> Result<Vec<Pod>> {
         })
     });
     let pods = entries.map(|entry| {
-        let pod = di_plan::pod(&job, &entry, None, &BuildSettings::default());
+        let pod = di_plan::build_pod(&job, &entry, None, &BuildSettings::default());
         let mut pod = pod.context("no template")?;
         pod.metadata = ObjectMeta {
             name: Some(entry.name),

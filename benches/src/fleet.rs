@@ -123,17 +123,17 @@ pub fn running_status(job: &DIJob, replicas: usize) -> Result<DIJobStatus> {
 }
 
 fn replica_name(job: &DIJob, number: usize) -> String {
-    names::replica(&job.name_any(), Role::Collector, &format!("{number:05x}"))
+    names::replica_name(&job.name_any(), Role::Collector, &format!("{number:05x}"))
 }
 
 /// Pods of a job as the reconciler makes them: of the coordinator, and of each replica of the plan.
 pub fn new_pods(job: &DIJob) -> Vec<Pod> {
-    let name = names::coordinator(&job.name_any());
+    let name = names::coordinator_name(&job.name_any());
     let coordinator = PlanEntry::new(name, Role::Coordinator, di_api::Origin::Declared, 0);
     let plan = job.status.iter().flat_map(|status| &status.plan);
     std::iter::once(&coordinator)
         .chain(plan)
-        .filter_map(|entry| di_plan::pod(job, entry, None, &BuildSettings::default()))
+        .filter_map(|entry| di_plan::build_pod(job, entry, None, &BuildSettings::default()))
         .collect()
 }
 

@@ -140,7 +140,7 @@ async fn relist(cluster: &mut Cluster, space: &Space, (process, address): &Runni
     let listed = async |job: &str| {
         let answer = ask(*address, &format!("?namespace={}", space.name)).await?;
         let records = answer["data"].as_array().cloned().unwrap_or_default();
-        let coordinator = names::coordinator(job);
+        let coordinator = names::coordinator_name(job);
         let record = records.iter().find(|of| of["coordinator"] == coordinator);
         let collectors = record.and_then(|of| of["collectors"].as_array());
         anyhow::Ok(collectors.map_or(0, Vec::len))

@@ -48,7 +48,7 @@ pub fn list_one(
 ) -> Vec<Replicas> {
     let Some(job) = jobs.iter().find(|job| {
         job.namespace().as_deref() == Some(namespace)
-            && names::coordinator(&job.name_any()) == coordinator
+            && names::coordinator_name(&job.name_any()) == coordinator
     }) else {
         return Vec::new();
     };
@@ -74,12 +74,12 @@ fn replicas(job: &str, pods: &[&Pod], namespace: &str) -> Replicas {
                 && pod.metadata.deletion_timestamp.is_none()
         });
         of_role
-            .map(|pod| names::url(&pod.name_any(), namespace, role.default_port()))
+            .map(|pod| names::replica_url(&pod.name_any(), namespace, role.default_port()))
             .collect()
     };
     Replicas {
         namespace: namespace.to_owned(),
-        coordinator: names::coordinator(job),
+        coordinator: names::coordinator_name(job),
         collectors: of(Role::Collector),
         learners: of(Role::Learner),
     }

@@ -86,7 +86,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
 
 /// The body of a request of a coordinator.
 pub fn body(space: &Space, job: &str, rest: &Value) -> String {
-    let mut body = json!({"namespace": space.name, "coordinator": names::coordinator(job)});
+    let mut body = json!({"namespace": space.name, "coordinator": names::coordinator_name(job)});
     if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object()) {
         body.extend(rest.clone());
     }
@@ -261,7 +261,7 @@ pub fn creates(space: &Space, n: usize) -> Result<Vec<Call>> {
     job.metadata.namespace = Some(space.name.clone());
     job.metadata.uid = Some("00000000-0000-4000-8000-000000000000".to_owned());
     let entry = |i: usize| {
-        let name = names::replica("plain", Role::Collector, &format!("{i:05}"));
+        let name = names::replica_name("plain", Role::Collector, &format!("{i:05}"));
         PlanEntry::new(
             name,
             Role::Collector,

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use di_api::{Phase, names};
-use di_apiserver_tests::{Fate, Watches};
+use di_apiserver_tests::{ProxyAction, WatchMode};
 
 use crate::{
     cluster::{Call, Cluster, Count, Space},
@@ -63,22 +63,22 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         add(found, SUCCEEDED, pending, Instant::now()).await?;
         manager = other;
 
-        for (case, watches) in [(CUT, Watches::Cut), (EXPIRED, Watches::Expired)] {
+        for (case, watches) in [(CUT, WatchMode::Cut), (EXPIRED, WatchMode::Expired)] {
             proxy.watches(watches);
             let pending = meanwhile.begin().await?;
             tokio::time::sleep(FAULT).await;
-            proxy.watches(Watches::Flow);
+            proxy.watches(WatchMode::Flow);
             add(found, case, pending, Instant::now()).await?;
         }
 
         let came = AtomicUsize::new(0);
         proxy.rule(move |_| match came.fetch_add(1, Relaxed) % 4 {
-            3 => Fate::Refused(500),
-            _ => Fate::Served,
+            3 => ProxyAction::Refused(500),
+            _ => ProxyAction::Served,
         });
         let pending = meanwhile.begin().await?;
         tokio::time::sleep(FAULT).await;
-        proxy.rule(|_| Fate::Served);
+        proxy.rule(|_| ProxyAction::Served);
         add(found, REFUSED, pending, Instant::now()).await?;
 
         cluster.restart().await;
@@ -136,7 +136,7 @@ impl Meanwhile {
         collector.replicas = i32::try_from(REPLICAS)?;
         let create = Call::create(&space.jobs_path(), &job)?;
         create.make(&space.client).await?;
-        let coordinator = names::coordinator(&ended);
+        let coordinator = names::coordinator_name(&ended);
         let end = Call::status(&space.pods_path(), &coordinator, &succeeded()?)?;
         end.make(&space.client).await?;
         Ok(Pending {

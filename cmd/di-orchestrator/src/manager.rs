@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 use di_api::names;
-use di_controller::{Lease, LeaseSettings, lead};
+use di_controller::{Lease, LeaseSettings, run_with_leader_election};
 use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::sync::watch;
@@ -135,7 +135,7 @@ impl Manager {
         };
         let shutdown = process::wait_for_shutdown(shutdown);
         // When the lease is lost, the process exits and the kubelet restarts it.
-        lead(client, &lease, settings, metrics, shutdown)
+        run_with_leader_election(client, &lease, settings, metrics, shutdown)
             .await
             .context("reconciler failed")
     }

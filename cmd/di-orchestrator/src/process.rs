@@ -46,7 +46,7 @@ pub async fn create_client() -> Result<Client> {
     let config = Config::infer()
         .await
         .context("cannot find a cluster: no in-cluster configuration and no kubeconfig")?;
-    di_cache::client(config).context("cannot create a Kubernetes client")
+    di_cache::build_client(config).context("cannot create a Kubernetes client")
 }
 
 /// Returns a value that becomes true on SIGTERM or SIGINT.

@@ -7,7 +7,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Args};
-use di_client::{Cluster, Job, JobQuery, ReplicaList, EventFilter, list_events, job, list_jobs, replicas};
+use di_client::{Cluster, Job, JobQuery, ReplicaList, EventFilter, list_events, get_job, list_jobs, list_replicas};
 use jiff::Timestamp;
 
 use crate::{
@@ -70,7 +70,7 @@ impl Describe {
         if self.manifests.are_given() {
             ensure!(self.names.is_empty() && !by_query, "{SOURCE_CONFLICT}");
             for SelectedJob { cluster, name } in self.manifests.read_jobs(&cluster).await? {
-                match job(&cluster, &name).await {
+                match get_job(&cluster, &name).await {
                     Ok(job) => found.push(job),
                     Err(error) => {
                         report_error(&error.into());
@@ -118,7 +118,7 @@ impl Describe {
 
     /// The job with this name, or as in kubectl, the jobs with this prefix.
     async fn jobs_by_name(&self, cluster: &Cluster, name: &str) -> di_client::Result<Vec<Job>> {
-        let missing = match job(cluster, name).await {
+        let missing = match get_job(cluster, name).await {
             Err(error) if error.is_not_found() => error,
             other => return Ok(vec![other?]),
         };
@@ -132,7 +132,7 @@ impl Describe {
     }
 
     async fn describe_job(&self, cluster: &Cluster, job: &Job) -> Result<String> {
-        let ReplicaList { replicas, unseen } = replicas(cluster, job).await?;
+        let ReplicaList { replicas, unseen } = list_replicas(&cluster, job).await?;
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }

@@ -113,7 +113,7 @@ mod tests {
             message: "m".to_owned(),
             remedy: remedy.map(str::to_owned),
         };
-        let found = [finding(State::Ok, None), finding(State::Error, Some("r"))];
+        let found = [finding(FindingState::Ok, None), finding(FindingState::Error, Some("r"))];
         assert_eq!(
             to_text(&found),
             "ok       webhooks      m

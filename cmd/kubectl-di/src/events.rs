@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Event, EventFilter, list_events, job, watch_events};
+use di_client::{Event, EventFilter, list_events, get_job, watch_events};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -62,7 +62,7 @@ impl Events {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let mut scope = match &self.job {
-            Some(name) => EventFilter::for_job(&job(&cluster, name).await?),
+            Some(name) => EventFilter::for_job(&get_job(&cluster, name).await?),
             None => EventFilter::for_all_jobs(&cluster, self.all_namespaces).await?,
         };
         let listed = list_events(&cluster, &mut scope).await?;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use di_client::{Deadline, ExecOptions, job, wait_for_started_pod};
+use di_client::{Deadline, ExecOptions, get_job, wait_for_started_pod};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -69,7 +69,7 @@ pub struct Exec {
 impl Exec {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.target.job).await?;
+        let job = get_job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);
         let pod = wait_for_started_pod(&cluster, &job, &choice, deadline).await?;

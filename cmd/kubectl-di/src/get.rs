@@ -6,7 +6,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Change, Cluster, Job, JobQuery, job, list_jobs, watch_jobs};
+use di_client::{Change, Cluster, Job, JobQuery, get_job, list_jobs, watch_jobs};
 use futures::StreamExt;
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ impl Get {
             found = list_jobs(&cluster, &self.job_query()).await?.jobs;
         }
         for SelectedJob { cluster, name } in named.iter().flatten() {
-            match job(cluster, name).await {
+            match get_job(cluster, name).await {
                 Ok(job) => found.push(job),
                 Err(error) if error.is_not_found() && self.ignore_not_found => {}
                 // Print the jobs that were found in spite of the error.
@@ -185,7 +185,7 @@ impl Get {
             }
             Some([one]) => {
                 cluster = &one.cluster;
-                let job = match job(cluster, &one.name).await {
+                let job = match get_job(cluster, &one.name).await {
                     Err(error) if error.is_not_found() && self.ignore_not_found => {
                         return Ok(ExitCode::SUCCESS);
                     }

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{ReplicaReply, DryRun, Ended, LifecycleRequest, call_replicas, job};
+use di_client::{ReplicaReply, DryRun, EndState, LifecycleRequest, call_replicas, get_job};
 use serde_json::{Value, json};
 
 use crate::{
@@ -199,7 +199,7 @@ impl JobTarget {
         globals: &Globals,
     ) -> Result<Vec<ReplicaReply>> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.name).await?;
+        let job = get_job(&cluster, &self.name).await?;
         // See docs/decisions/0019.
         Ok(call_replicas(&cluster, &job, handle, dry_run, self.timeout).await?)
     }
@@ -244,7 +244,7 @@ const HEADERS: [&str; 7] = [
 fn status_cells(one: &ReplicaReply, is_wide: bool) -> Vec<String> {
     let life = one.lifecycle.as_ref();
     let status = life.map(|life| life.status.as_str());
-    let status = status.or(one.ended.map(Ended::as_str));
+    let status = status.or(one.ended.map(EndState::as_str));
     let mut cells = vec![
         one.name.clone(),
         one.role.to_string(),
@@ -272,17 +272,17 @@ mod tests {
 
     #[test]
     fn ended_replica_has_a_status_and_no_counts() {
-        let called = |ended| Called {
+        let called = |ended| ReplicaReply {
             name: "j-learner-x7k2p".to_owned(),
             role: Role::Learner,
             index: Some(0),
-            life: None,
+            lifecycle: None,
             ended,
             message: None,
         };
         for (ended, status) in [
-            (Some(Ended::Completed), "completed"),
-            (Some(Ended::Error), "error"),
+            (Some(EndState::Completed), "completed"),
+            (Some(EndState::Error), "error"),
             (None, "<none>"),
         ] {
             let cells = status_cells(&called(ended), false);

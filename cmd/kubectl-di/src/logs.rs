@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
-use di_client::{Cluster, LogLine, LogOptions, LogStream, LogSelection, job, select_log_pods};
+use di_client::{Cluster, LogLine, LogOptions, LogStream, LogSelection, get_job, select_log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -119,14 +119,14 @@ enum RoleArg {
 impl Logs {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.target.job).await?;
+        let job = get_job(&cluster, &self.target.job).await?;
         let (which, options) = (self.selected_replicas(job.name()), self.log_options());
         // The log of a previous instance is complete, so there is nothing to follow.
         let follow = self.follow && !self.previous;
         let allow_none = follow && !matches!(which, LogSelection::Replica(_));
         let pods = select_log_pods(&cluster, &job, &which, allow_none).await?;
         if pods.is_empty() {
-            eprintln!("Waiting for pods of {}...", job.title());
+            eprintln!("Waiting for pods of {}...", job.resource_name());
         }
         let count: usize = pods.iter().map(|pod| options.selected_containers(pod).len()).sum();
         ensure!(
@@ -145,7 +145,7 @@ impl Logs {
             }),
         };
         let lines = if follow {
-            di_client::follow(
+            di_client::follow_logs(
                 &cluster,
                 &job,
                 &which,
@@ -202,7 +202,7 @@ impl Logs {
 
 /// Prints the log of the coordinator of a job until the job has ended.
 pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
-    let job = job(cluster, name).await?;
+    let job = get_job(cluster, name).await?;
     let (which, options) = (
         LogSelection::Role(Role::Coordinator),
         LogOptions {
@@ -211,7 +211,7 @@ pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Wr
         },
     );
     let pods = select_log_pods(cluster, &job, &which, true).await?;
-    let lines = di_client::follow(cluster, &job, &which, pods, &options, MAX_LOG_REQUESTS);
+    let lines = di_client::follow_logs(cluster, &job, &which, pods, &options, MAX_LOG_REQUESTS);
     let sink = Sink::Lines(Prefix {
         wanted: false,
         containers: false,

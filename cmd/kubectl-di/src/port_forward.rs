@@ -7,7 +7,7 @@ use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use di_api::names::PORT_NAME;
-use di_client::{Cluster, Deadline, wait_for_pod_end, forward_connection, job, find_port, wait_for_started_pod, successor};
+use di_client::{Cluster, Deadline, wait_for_pod_end, forward_connection, get_job, find_port, wait_for_started_pod, wait_for_successor};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 
@@ -65,7 +65,7 @@ pub struct PortForward {
 impl PortForward {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.target.job).await?;
+        let job = get_job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);
         let mut pod = Arc::new(wait_for_started_pod(&cluster, &job, &choice, deadline).await?);
@@ -132,7 +132,7 @@ impl PortForward {
                     eprintln!("{LOST} {}; waiting for its replacement", pod_name(&pod));
                     let timeout = self.pod_running_timeout;
                     let next = tokio::select! {
-                        next = successor(&cluster, &job, &choice, &pod, timeout) => next?,
+                        next = wait_for_successor(&cluster, &job, &choice, &pod, timeout) => next?,
                         code = &mut ended => return Ok(exit_code_for(code)),
                     };
                     pod = Arc::new(next.context(LOST)?);

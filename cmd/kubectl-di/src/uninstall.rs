@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{Phase, names};
 use di_client::{
-    Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, wait_for_deletion, find_leftovers, remove,
+    Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, wait_for_deletion, find_leftovers, delete_leftover,
 };
 
 use crate::{
@@ -71,7 +71,7 @@ impl Uninstall {
             !found.is_empty(),
             "DI Orchestrator is not installed in this cluster"
         );
-        let flavour = found.variant;
+        let variant = found.variant;
         let plan = self.build_plan(found)?;
         if self.dry_run.is_real() && !self.yes {
             confirm_plan(&plan)?;
@@ -91,7 +91,7 @@ impl Uninstall {
         let Some(mut pending) = self.delete_targets(&cluster, &plan.own, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
-        let new_plan = match self.replan(&cluster, flavour, &plan.last).await {
+        let new_plan = match self.replan(&cluster, variant, &plan.last).await {
             Ok(new_plan) => new_plan,
             Err(error) => {
                 report_error(&error);
@@ -124,14 +124,14 @@ impl Uninstall {
     async fn replan(
         &self,
         cluster: &Cluster,
-        flavour: InstallVariant,
+        variant: InstallVariant,
         named: &[ObjectRef],
     ) -> Result<Option<DeletionPlan>> {
         if !self.dry_run.is_real() {
             return Ok(None);
         }
         let mut plan = self.build_plan(Leftovers {
-            // The Deployment that the flavour was read from may be deleted already.
+            // The Deployment that the variant was read from may be deleted already.
             variant,
             ..find_leftovers(cluster).await?
         })?;
@@ -220,7 +220,7 @@ impl Uninstall {
         for target in targets {
             if self.dry_run.get() != DryRun::Client {
                 let dry_run = self.dry_run.get() == DryRun::Server;
-                match remove(cluster, target, dry_run).await {
+                match delete_leftover(cluster, target, dry_run).await {
                     Ok(uid) => pending.push((target, uid)),
                     Err(error) => {
                         report_error(&error.into());
@@ -351,13 +351,13 @@ mod tests {
     }
 
     /// An installed orchestrator with a namespace and a definition.
-    fn remains(phases: &[&str], configs: &[&str]) -> Remains {
-        let of = |name: &str| Target {
+    fn remains(phases: &[&str], configs: &[&str]) -> Leftovers {
+        let of = |name: &str| ObjectRef {
             name: name.to_owned(),
-            ..Target::from(&job("x"))
+            ..ObjectRef::from(&job("x"))
         };
-        Remains {
-            flavour: Flavour::Whole,
+        Leftovers {
+            variant: InstallVariant::Full,
             own: vec![of("own")],
             namespace: Some(of("namespace")),
             others: Vec::new(),
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn webhook_only_uninstall_keeps_jobs_and_other_operator() {
         let mut remains = remains(&["Running"], &[]);
-        remains.flavour = Flavour::WebhookOnly;
+        remains.variant = InstallVariant::WebhookOnly;
         remains.others = vec!["di-operator".to_owned(), "di-server".to_owned()];
         let refused = uninstall(&["--delete-crds"]).build_plan(remains.clone());
         assert!(

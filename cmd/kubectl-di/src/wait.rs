@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use di_client::{Cluster, Deadline, Error, WaitCondition, Job, ObjectRef, wait_for_deletion, job, wait_for_job};
+use di_client::{Cluster, Deadline, Error, WaitCondition, Job, ObjectRef, wait_for_deletion, get_job, wait_for_job};
 
 use crate::{
     args::parse_duration,
@@ -123,7 +123,7 @@ impl Wait {
         name: &str,
         deadline: Deadline,
     ) -> Result<Option<Job>, Error> {
-        let existing = match job(cluster, name).await {
+        let existing = match get_job(cluster, name).await {
             Ok(job) => job,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
@@ -143,7 +143,7 @@ impl Wait {
     ) -> Result<Job, Error> {
         const POLL_INTERVAL: Duration = Duration::from_millis(200);
         loop {
-            match job(cluster, name).await {
+            match get_job(cluster, name).await {
                 Err(error) if error.is_not_found() => {}
                 other => return other,
             }

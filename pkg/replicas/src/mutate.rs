@@ -72,7 +72,7 @@ pub(crate) async fn mutate_job<T>(
     loop {
         requester.check(&job)?;
         let mut draft = JobChange {
-            plan: job.plan().to_vec(),
+            plan: job.plan_entries().to_vec(),
             ..JobChange::default()
         };
         let answer = change(&job, &mut draft);

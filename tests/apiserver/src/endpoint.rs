@@ -100,8 +100,8 @@ impl Endpoint {
         let metrics = Metrics::default();
         let mut watches = JoinSet::new();
         let (jobs, pods) = watch(&client, &mut watches, &metrics);
-        jobs.store().wait_until_ready().await.unwrap();
-        pods.synced().wait_for(|synced| *synced).await.unwrap();
+        jobs.reflector_store().wait_until_ready().await.unwrap();
+        pods.subscribe_synced().wait_for(|synced| *synced).await.unwrap();
         let state = State::new(client, jobs, pods, settings, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let caller = Caller {

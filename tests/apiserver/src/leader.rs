@@ -1,6 +1,6 @@
 use std::{sync::mpsc, thread};
 
-use di_controller::{Lease, LeaseSettings, Metrics, Result, Settings, Term, lead};
+use di_controller::{Lease, LeaseSettings, Metrics, Result, Settings, LeaderToken, run_with_leader_election};
 use kube::{Client, Config};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
 /// timers, connections and all tasks.
 pub struct PausableLeader {
     runtime: Handle,
-    term: Term,
+    term: LeaderToken,
     registry: Registry,
     thread: thread::JoinHandle<Result<()>>,
     paused: Option<mpsc::Sender<()>>,
@@ -37,12 +37,12 @@ impl PausableLeader {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let lease = Lease::new(Client::try_from(leases).unwrap(), lease);
-                begun.send((Handle::current(), lease.term())).ok();
+                begun.send((Handle::current(), lease.leader_token())).ok();
                 let shutdown = async {
                     quits.await.ok();
                 };
                 let jobs = Client::try_from(jobs).unwrap();
-                lead(jobs, &lease, settings, metrics, shutdown).await
+                run_with_leader_election(jobs, &lease, settings, metrics, shutdown).await
             })
         });
         let (runtime, term) = begins.await.unwrap();
@@ -58,7 +58,7 @@ impl PausableLeader {
 
     /// Waits until the manager is the leader.
     pub async fn wait_for_leadership(&self) {
-        self.term.lasting().await;
+        self.term.wait_until_valid().await;
     }
 
     /// Pauses the manager immediately.

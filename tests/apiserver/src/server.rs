@@ -178,7 +178,7 @@ impl Server {
         config.cluster_url = format!("https://127.0.0.1:{}", self.crd_port)
             .parse()
             .unwrap();
-        let client = di_cache::client(config).unwrap();
+        let client = di_cache::build_client(config).unwrap();
         eventually("the newer server is ready", async || {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             let answer = client.request_text(request).await;
@@ -268,7 +268,7 @@ impl Server {
 
     /// A client of a cluster administrator; `agent` is the user agent in the audit log.
     pub fn client(&self, agent: &str) -> Client {
-        di_cache::client(self.config(agent)).unwrap()
+        di_cache::build_client(self.config(agent)).unwrap()
     }
 
     /// A client of a user whose only group is `system:authenticated`.
@@ -276,7 +276,7 @@ impl Server {
         let mut config = self.config(user);
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
-        di_cache::client(config).unwrap()
+        di_cache::build_client(config).unwrap()
     }
 
     /// A client with the rights of the manager's service account. It sees one namespace only, so

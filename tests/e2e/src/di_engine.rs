@@ -148,7 +148,7 @@ pub struct Coordinator {
 impl Coordinator {
     /// Name of its pod.
     pub fn pod_name(&self) -> String {
-        names::coordinator(&self.job)
+        names::coordinator_name(&self.job)
     }
 
     /// Returns its state; `None` while it starts.
@@ -258,7 +258,7 @@ impl Coordinator {
             .iter()
             .filter(|entry| entry.role == role && entry.is_wanted());
         wanted
-            .map(|entry| names::url(&entry.name, &self.namespace.name, port))
+            .map(|entry| names::replica_url(&entry.name, &self.namespace.name, port))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-use di_client::replicas_of;
+use di_client::join_plan_with_pods;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
@@ -53,7 +53,7 @@ fn job() -> Job {
 }
 
 fn replicas(job: &Job) -> Vec<Replica> {
-    replicas_of(job, &pods())
+    join_plan_with_pods(job, &pods())
 }
 
 fn pods() -> Vec<Pod> {
@@ -182,7 +182,7 @@ fn learner_group_is_ready_with_all_its_ddp_learners() {
     for (lost, ready) in [("none", "1/2 ready"), ("ddp-learner-bbbbb", "0/2 ready")] {
         let mut pods = pods();
         pods.retain(|pod| !pod.name_any().ends_with(lost));
-        let text = shown(&job, &replicas_of(&job, &pods), None);
+        let text = shown(&job, &join_plan_with_pods(&job, &pods), None);
         let mut lines = text.lines();
         let heading = lines.find(|line| line.starts_with("  Learners "));
         assert!(heading.is_some_and(|line| line.ends_with(ready)), "{text}");

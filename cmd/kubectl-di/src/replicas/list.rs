@@ -2,7 +2,7 @@ use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, JobQuery, ReplicaList, LiveView, Replica, job, replicas};
+use di_client::{Job, JobQuery, ReplicaList, LiveView, Replica, get_job, list_replicas};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::pin;
@@ -60,7 +60,7 @@ pub struct List {
 impl List {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.job).await?;
+        let job = get_job(&cluster, &self.job).await?;
         if self.watch {
             let query = JobQuery {
                 name: Some(self.job.clone()),
@@ -70,7 +70,7 @@ impl List {
                 .watch_replicas(LiveView::new(&cluster, &query), &job, out)
                 .await;
         }
-        let ReplicaList { replicas, unseen } = replicas(&cluster, &job).await?;
+        let ReplicaList { replicas, unseen } = list_replicas(&cluster, &job).await?;
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Counts, RestartCount, RestartSelection, delete_pod, job, replicas_to_restart};
+use di_client::{Counts, RestartCount, RestartSelection, delete_pod, get_job, replicas_to_restart};
 use serde_json::json;
 
 use super::{AlsoWait, wait_until_ready};
@@ -93,7 +93,7 @@ impl Restart {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let which = self.selected_replicas()?;
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.job).await?;
+        let job = get_job(&cluster, &self.job).await?;
         let pods = replicas_to_restart(&cluster, &job, &which).await?;
         if pods.is_empty() {
             eprintln!("No pods to restart.");

@@ -144,7 +144,7 @@ impl Add {
             collectors: self.counts.collectors.unwrap_or(0),
             learners: self.counts.learners.unwrap_or(0),
         };
-        let which = self.args.group_ref(self.counts.learners.is_some())?;
+        let selector = self.args.group_ref(self.counts.learners.is_some())?;
         let request = ScaleRequest::By { counts, selector };
         self.args.run(request, globals, out).await
     }
@@ -160,7 +160,7 @@ impl Delete {
             if counts == Counts::default() {
                 bail!("must specify names of replicas, or --collectors or --learners");
             }
-            let which = self.args.group_ref(self.counts.learners.is_some())?;
+            let selector = self.args.group_ref(self.counts.learners.is_some())?;
             ScaleRequest::By { counts, selector }
         } else {
             // An annotation of the job names the pods to delete. See docs/decisions/0014.

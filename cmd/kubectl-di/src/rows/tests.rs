@@ -1,4 +1,4 @@
-use di_client::replicas_of;
+use di_client::join_plan_with_pods;
 use serde_json::json;
 
 use super::*;
@@ -67,7 +67,7 @@ fn replica_table_includes_replicas_without_pods() {
              "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
         ]},
     }));
-    let replicas = replicas_of(&job, &[pod.unwrap()]);
+    let replicas = join_plan_with_pods(&job, &[pod.unwrap()]);
     let shown = |wide| {
         let rows: Vec<_> = replicas
             .iter()

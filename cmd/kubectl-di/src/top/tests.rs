@@ -1,5 +1,5 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use di_client::replicas_of;
+use di_client::join_plan_with_pods;
 use ratatui::{Terminal, backend::TestBackend};
 use serde_json::json;
 
@@ -54,7 +54,7 @@ impl TestView {
             .iter()
             .find(|job| Some(job.name()) == name.as_deref());
         let mut page = match job {
-            Some(job) => Page::replicas_page(job, &replicas_of(job, &[]), now()),
+            Some(job) => Page::replicas_page(job, &join_plan_with_pods(job, &[]), now()),
             None => Page::jobs_page(self.jobs.iter(), Some("rl"), now()),
         };
         page.apply_filter(&mut self.app);

@@ -1,6 +1,6 @@
 //! `describe` of running jobs.
 
-use di_apiserver_tests::{Job, Kubelet, Space, common_nodes, configure, fail_to_pull};
+use di_apiserver_tests::{Job, Kubelet, Space, common_nodes, create_aggregator_config, fail_to_pull};
 use regex::Regex;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn normalize(plugin: &Plugin, result: &impl std::fmt::Display) -> String {
 async fn job_with_all_roles_is_shown_as_a_tree() {
     let space = Space::new().await;
     common_nodes(&space).await;
-    configure(&space).await;
+    create_aggregator_config(&space).await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let gpus = json!({"limits": {"nvidia.com/gpu": "12"}});

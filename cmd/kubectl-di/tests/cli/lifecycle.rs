@@ -6,7 +6,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, give_address, run};
-use di_runtime::hold::hold;
+use di_runtime::renew_loop::hold;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

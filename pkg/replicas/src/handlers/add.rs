@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find,
-    planned_as, planned_for, release_done, remove,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find_entry,
+    entry_kind, entries_of_request, retire_done, remove_entry,
 };
 use jiff::Timestamp;
 use kube::{
@@ -92,7 +92,7 @@ async fn add_replicas(
         let (kind, now) = (RequestKind::Add, Timestamp::now());
         if history::find_replay(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;
-            return Ok(planned_for(plan, request_key, incarnation.as_deref()));
+            return Ok(entries_of_request(plan, request_key, incarnation.as_deref()));
         }
         check_job_active(job)?;
         for (role, part) in &parts {
@@ -106,21 +106,21 @@ async fn add_replicas(
             draft,
             &parts,
             &Request {
-                incarnation,
+                coordinator_instance: incarnation,
                 key: Some(request_key.to_owned()),
-                aggregator_port: template.port(),
+                aggregator_port: template.pod_port(),
                 ..Request::default()
             },
             |name| {
-                state.pods.read(key, |pods| {
+                state.pods.read_objects(key, |pods| {
                     // The place of one that was lost is about to be taken by another.
-                    pods.get(name).is_some_and(PodView::has_done_its_work)
+                    pods.get(name).is_some_and(PodView::has_completed)
                 })
             },
         );
         check_aggregator_ports(&draft.plan, &planned, &template, &key.0)?;
         let fits = |plan: &[PlanEntry]| wanted(plan) <= most.max(before);
-        release_done(&mut draft.plan, fits);
+        retire_done(&mut draft.plan, fits);
         if !fits(&draft.plan) {
             return Err(Error::Invalid(format!(
                 "DIJob {} has {before} replicas and may have at most {most}",
@@ -167,7 +167,7 @@ fn plan(
             ..request.clone()
         };
         let plan = &mut draft.plan;
-        let names = di_plan::request(
+        let names = di_plan::plan_request(
             job,
             plan,
             *role,
@@ -186,13 +186,13 @@ fn wanted(plan: &[PlanEntry]) -> usize {
     let led: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
     let of = |entry: &PlanEntry| {
         let bare = entry.role == Role::Aggregator && !led.contains(&*entry.name);
-        1 + usize::try_from(entry.gpus()).unwrap_or(0) * usize::from(bare)
+        1 + usize::try_from(entry.gpu_count()).unwrap_or(0) * usize::from(bare)
     };
     plan.iter().filter(|e| e.is_wanted()).map(of).sum()
 }
 
 fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
-    if job.part(role).is_none() {
+    if job.role_view(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
             job.name_any()
@@ -203,7 +203,7 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
         _ => 0,
     };
     // Each process has a port of its own.
-    let ports = i32::from(u16::MAX) - job.port(role) + 1;
+    let ports = i32::from(u16::MAX) - job.role_port(role) + 1;
     let most = names::MAX_LEARNER_GPUS.min(ports);
     if gpus > most {
         return Err(Error::Invalid(format!(
@@ -218,7 +218,7 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
 fn needs_aggregators(job: &JobView, parts: &[(Role, &ReplicaRequest)]) -> bool {
     parts
         .iter()
-        .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
+        .any(|(role, part)| entry_kind(job, *role, &part.resources).0 == Role::Aggregator)
 }
 
 /// An aggregator's port is known once it is planned. That there is no usable configuration for it will pass: somebody is to write it.
@@ -229,12 +229,12 @@ fn check_aggregator_ports(
     namespace: &str,
 ) -> Result<()> {
     let has_none = |name: &str| {
-        find(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
+        find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
     };
     if !planned.iter().any(|(_, name)| has_none(name)) {
         return Ok(());
     }
-    let lack = template.lack(namespace).map(|(_, message)| message);
+    let lack = template.missing_reason(namespace).map(|(_, message)| message);
     Err(Error::Unavailable(lack.unwrap_or_else(|| {
         "the AggregatorConfig is not known yet".to_owned()
     })))
@@ -262,7 +262,7 @@ async fn aggregator_template(
         if let Some(config) = read.await? {
             let config = serde_json::to_value(&config);
             let config = config.map_err(|error| Error::Invalid(error.to_string()))?;
-            return Ok(AggregatorTemplate::of(&config));
+            return Ok(AggregatorTemplate::from_config(&config));
         }
     }
     Ok(AggregatorTemplate::Missing)
@@ -287,11 +287,11 @@ fn incarnation(
         return None;
     };
     let of = |pod: &PodView| CoordinatorInstance {
-        id: pod.incarnation(),
+        id: pod.coordinator_instance(),
         may_have_restarted: pod.restart_policy != RestartPolicy::Never,
     };
-    let coordinator = names::coordinator(&key.1);
-    state.pods.read(key, |pods| {
+    let coordinator = names::coordinator_name(&key.1);
+    state.pods.read_objects(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns_pod(job, pod));
         pod.map(of)
             .or_else(|| (requester.name == coordinator).then(|| of(requester)))
@@ -308,7 +308,7 @@ async fn wait_for_restart_status(
     request_key: &str,
 ) {
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         let may_have_some = state.jobs.get(key).is_some_and(|job| {
@@ -330,9 +330,9 @@ fn has_replicas_of_kinds(
 ) -> bool {
     let kinds: Vec<_> = parts
         .iter()
-        .map(|(role, part)| planned_as(job, *role, &part.resources))
+        .map(|(role, part)| entry_kind(job, *role, &part.resources))
         .collect();
-    job.plan()
+    job.plan_entries()
         .iter()
         .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(incarnation))
         .filter(|e| e.request_key.as_deref() != Some(request_key))
@@ -352,7 +352,7 @@ async fn rollback_request(
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
-    let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
+    let is_there = |name: &str| state.pods.read_objects(key, |pods| pods.get(name).is_some());
     let taken_back = mutate_job(state, key, requester, |job, draft| {
         // The first try has noted when it was.
         let noted = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
@@ -367,7 +367,7 @@ async fn rollback_request(
             .map(|e| e.name.clone())
             .collect();
         for name in &names {
-            remove(&mut draft.plan, name);
+            remove_entry(&mut draft.plan, name);
         }
         draft.rolled_back_request = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())

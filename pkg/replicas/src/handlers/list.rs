@@ -7,8 +7,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use di_api::names;
-use di_cache::{JobView, Key, Objects};
-use di_plan::{Job, Listing, aggregator_of, find, listing, next_change, processes};
+use di_cache::{JobView, Key, VersionedMap};
+use di_plan::{Job, Listing, aggregator_of, find_entry, list_replicas, next_change, list_processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(crate) async fn list(
     };
     if let Some(aggregator) = &query.aggregator {
         // The requester may know of the coordinator's job only: whether there is such an aggregator of another is not told.
-        let of = names::job_of_aggregator(aggregator).map(names::coordinator);
+        let of = names::job_of_aggregator(aggregator).map(names::coordinator_name);
         if let Some(coordinator) = coordinator
             && of.as_deref() != Some(coordinator)
         {
@@ -67,7 +67,7 @@ pub(crate) async fn list(
         }
         let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
         if let Some(name) = &query.name
-            && find(job.plan(), name).and_then(aggregator_of) != Some(aggregator)
+            && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
         {
             return Err(replica_not_found(namespace, name));
         }
@@ -109,7 +109,7 @@ pub(crate) enum ListData {
 /// The list of the replicas that the job's coordinator may use now.
 fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
     let now = Timestamp::now();
-    let revision = |key: &Key| state.pods.read(key, Objects::revision);
+    let revision = |key: &Key| state.pods.read_objects(key, VersionedMap::revision);
     if let Some(list) = state.list_cache.get(job, now, revision) {
         return Ok(list);
     }
@@ -131,12 +131,12 @@ fn scheduling_grace_period(state: &SharedState) -> SignedDuration {
 
 /// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
 fn of_job(state: &SharedState, key: &Key, job: &JobView, now: Timestamp) -> (u64, Replicas) {
-    let (revision, list) = state.pods.read_and_gone(key, |pods, saw_go| {
+    let (revision, list) = state.pods.read_with_deleted(key, |pods, saw_go| {
         if job.halted.is_some() {
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
-        let list = listing(job, pod, saw_go, now, scheduling_grace_period(state));
+        let list = list_replicas(job, pod, saw_go, now, scheduling_grace_period(state));
         (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
@@ -159,9 +159,9 @@ fn of_aggregator(
 ) -> Replicas {
     let mut learners = Vec::new();
     if job.halted.is_none() {
-        learners = state.pods.read_and_gone(key, |pods, saw_go| {
+        learners = state.pods.read_with_deleted(key, |pods, saw_go| {
             let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
-            processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
+            list_processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
         });
     }
     if let Some(only) = unit.only {
@@ -193,7 +193,7 @@ fn jobs(state: &SharedState, namespace: Option<&str>) -> impl Iterator<Item = Jo
         let of = job.metadata.namespace.as_deref();
         namespace.is_none_or(|namespace| of == Some(namespace))
     };
-    state.jobs.all().into_iter().filter(asked)
+    state.jobs.list_all().into_iter().filter(asked)
 }
 
 /// The record of one replica; its URL is missing while it cannot be used.
@@ -204,10 +204,10 @@ fn replica(
     name: &str,
 ) -> Result<Replicas> {
     let asked =
-        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator(&job.name_any()));
+        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()));
     for job in jobs(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find(job.plan(), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {

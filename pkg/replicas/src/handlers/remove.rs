@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, release, release_declared, successor};
+use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -66,7 +66,7 @@ async fn remove_replicas(
         check_job_active(job)?;
         remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
         let lowered = recorded_scale_downs(job, request_key, now);
-        let pods = state.pods.of_job(key);
+        let pods = state.pods.list_by_job(key);
         let mut gone = Vec::new();
         for (role, count) in counts {
             gone.extend(scale_down_role(job, draft, &pods, role, count, &lowered));
@@ -101,14 +101,14 @@ fn role_of_name(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find(job.plan(), name).map_or_else(named, |entry| entry.role)
+    find_entry(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
 }
 
 /// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
 fn remove_recorded(plan: &mut [PlanEntry], recorded_pod_names: &[String]) {
     for name in recorded_pod_names {
-        if let Some(holder) = successor(plan, name).map(|entry| entry.name.clone()) {
-            di_plan::remove(plan, &holder);
+        if let Some(holder) = find_successor(plan, name).map(|entry| entry.name.clone()) {
+            di_plan::remove_entry(plan, &holder);
         }
     }
 }
@@ -130,7 +130,7 @@ fn scale_down_role(
         left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
         gone.extend(earlier.names.iter().cloned());
     }
-    let requested = release(&mut draft.plan, pods, role, left);
+    let requested = scale_down_requested(&mut draft.plan, pods, role, left);
     left -= requested.len();
     gone.extend(requested);
     // Declared replicas that are not planned yet go first.
@@ -143,8 +143,8 @@ fn scale_down_role(
             left -= unplanned;
         }
     }
-    for name in release_declared(&mut draft.plan, pods, role, left) {
-        let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
+    for name in scale_down_declared(&mut draft.plan, pods, role, left) {
+        let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
         let fewer = draft.lower.entry((role, group)).or_default();
         fewer.by += 1;
         fewer.names.push(name.clone());
@@ -155,7 +155,7 @@ fn scale_down_role(
 
 /// The declared counts of a role.
 fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
-    let Some(part) = job.part(role) else {
+    let Some(part) = job.role_view(role) else {
         return Vec::new();
     };
     let groups = part.groups.iter();

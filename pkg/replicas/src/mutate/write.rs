@@ -33,7 +33,7 @@ pub(super) async fn write_change(
         let fields = status_fields(&job, draft, Timestamp::now());
         di_cache::write_fields(&state.client, &*job, Some("status"), fields).await
     });
-    Ok(state.jobs.written(written.await?))
+    Ok(state.jobs.record_write(written.await?))
 }
 
 /// The fields of the status that change, each a path and its value: the plan, what follows from it, and which requests were answered.
@@ -93,7 +93,7 @@ async fn lower_declared_counts(
     let sent = call_api("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
-    Ok(state.jobs.written(sent.await?))
+    Ok(state.jobs.record_write(sent.await?))
 }
 
 /// Where a declared count stands in the job, and what it is when it is lowered.
@@ -102,7 +102,7 @@ fn declared_count_field(
     (role, group): &ReplicaGroupRef,
     by: i32,
 ) -> Option<(Vec<String>, Value)> {
-    let part = job.part(*role)?;
+    let part = job.role_view(*role)?;
     let mut path = vec!["spec".to_owned(), role.label().to_owned()];
     let count = match group {
         None => part.replicas,

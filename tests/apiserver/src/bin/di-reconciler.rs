@@ -21,7 +21,7 @@ async fn main() {
     rustls::crypto::ring::default_provider()
         .install_default()
         .unwrap();
-    let client = di_cache::client(config).unwrap();
+    let client = di_cache::build_client(config).unwrap();
     // Run until the parent closes stdin, which also happens when the parent is killed.
     let (alone, is_alone) = oneshot::channel();
     thread::spawn(|| {

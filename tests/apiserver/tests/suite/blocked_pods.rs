@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use di_api::{
-    AggregatorConfig, ConditionType, DIJobStatus, Phase, condition, names::AGGREGATOR_CONFIG,
+    AggregatorConfig, ConditionType, DIJobStatus, Phase, find_condition, names::AGGREGATOR_CONFIG,
 };
 use di_apiserver_tests::{
     Job, Kubelet, Manager, Proxy, ProxyAction, Space, common_nodes, create_aggregator_config, exit,
@@ -146,7 +146,7 @@ async fn unschedulable_pod_is_reported_after_worse_errors() {
     let (coordinator, collector) = ("waits-coordinator", status.plan[0].name.as_str());
     let until_told = async |reason: &str, message: &str| {
         let is_reported = |s: &DIJobStatus| {
-            let ready = condition(&s.conditions, ConditionType::ReplicasReady);
+            let ready = find_condition(&s.conditions, ConditionType::ReplicasReady);
             s.reason.as_deref() == Some(reason)
                 && ready.is_some_and(|c| c.reason == reason && c.message == message)
         };
@@ -191,7 +191,7 @@ async fn invalid_aggregator_config_is_reported_until_fixed() {
         .create(&Job::new("spoilt", 1).learners_with(1, &gpus))
         .await;
     let is_reported = |s: &DIJobStatus| {
-        let ready = condition(&s.conditions, ConditionType::ReplicasReady);
+        let ready = find_condition(&s.conditions, ConditionType::ReplicasReady);
         let why = "one container must be named di-container";
         s.reason.as_deref() == Some("InvalidAggregatorConfig")
             && s.collectors_ready.as_deref() == Some("1/1")

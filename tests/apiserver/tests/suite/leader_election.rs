@@ -13,7 +13,7 @@ pub(crate) fn new_lease(space: &Space, identity: &str, duration: Duration) -> Le
     let settings = LeaseSettings {
         duration,
         // This interval is also the timeout of each request.
-        renew_every: Duration::from_secs(1).min(duration.mul_f64(0.1)),
+        retry_period: Duration::from_secs(1).min(duration.mul_f64(0.1)),
         renew_deadline: duration.mul_f64(0.7),
         ..LeaseSettings::new(&space.namespace, "leader", identity)
     };
@@ -54,7 +54,7 @@ async fn released_lease_is_acquired_at_once() {
     first.acquire().await;
     let holding = tokio::spawn({
         let first = first.clone();
-        async move { first.hold().await }
+        async move { first.renew_loop().await }
     });
     let waiting = tokio::spawn(async move { second.acquire().await });
     let mut versions = vec![];
@@ -104,7 +104,7 @@ async fn expired_holder_is_replaced_and_detects_it() {
     second.acquire().await;
     assert!(began.elapsed() >= duration, "{:?}", began.elapsed());
 
-    let lost = first.hold().await;
+    let lost = first.renew_loop().await;
     assert!(matches!(lost, Err(Error::LeaseLost(_))), "{lost:?}");
     assert_eq!(
         version_and_holder(&space).await.unwrap().1.as_deref(),

@@ -242,7 +242,7 @@ async fn f20_lost_pod_replaces_whole_learner_group() {
         (unit.index, Some(&*unit.name))
     );
     let fresh = desired_entries(&after, Role::DdpLearner);
-    let numbers = |all: &[PlanEntry]| all.iter().map(|e| (e.index, e.gpus())).collect::<Vec<_>>();
+    let numbers = |all: &[PlanEntry]| all.iter().map(|e| (e.index, e.gpu_count())).collect::<Vec<_>>();
     assert_eq!(numbers(&fresh), numbers(&members));
     let mut left = vec![
         "lost-coordinator".to_owned(),
@@ -399,7 +399,7 @@ async fn f26_concurrent_learner_requests_are_split_separately() {
         let unit = &answer.as_ref().unwrap().pods()[0];
         let mut members = desired_entries(&status, Role::DdpLearner);
         members.retain(|e| e.ddp.as_ref().unwrap().aggregator == *unit);
-        let shares: Vec<_> = members.iter().map(PlanEntry::gpus).collect();
+        let shares: Vec<_> = members.iter().map(PlanEntry::gpu_count).collect();
         assert_eq!(shares, expected);
         for (member, gpus) in members.iter().zip(shares) {
             let main = &pods[&member.name].spec.as_ref().unwrap().containers[0];

@@ -1,6 +1,6 @@
 //! The normal lifecycle of a job.
 
-use di_api::{ConditionType, Phase, is_true};
+use di_api::{ConditionType, Phase, is_condition_true};
 use di_apiserver_tests::{Job, Kubelet, Space, exit, run, wait_for_objects};
 use kube::ResourceExt;
 
@@ -79,13 +79,13 @@ async fn job_succeeds_with_its_coordinator() {
     }
     let status = space.until_settled("main").await;
     assert_eq!(counts(&status, "Collector"), Some((0, 2, 0, 0)));
-    assert!(is_true(&status.conditions, ConditionType::Created));
-    assert!(is_true(&status.conditions, ConditionType::Running));
+    assert!(is_condition_true(&status.conditions, ConditionType::Created));
+    assert!(is_condition_true(&status.conditions, ConditionType::Running));
 
     exit(&space.pods(), &coordinator, 0).await;
     let status = space.until_phase("main", Phase::Succeeded).await;
-    assert!(is_true(&status.conditions, ConditionType::Succeeded));
-    assert!(!is_true(&status.conditions, ConditionType::Running));
+    assert!(is_condition_true(&status.conditions, ConditionType::Succeeded));
+    assert!(!is_condition_true(&status.conditions, ConditionType::Running));
     assert!(status.start_time <= status.completion_time && status.completion_time.is_some());
     wait_for_objects("services", &[], async || space.services_of("main").await).await;
     wait_for_objects("pods", &[coordinator], async || space.pods_of("main").await).await;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use di_api::{ConditionType, DIJobStatus, Phase, condition};
+use di_api::{ConditionType, DIJobStatus, Phase, find_condition};
 use di_apiserver_tests::{
     Endpoint, Job, Kubelet, Space, eventually, remove, template, wait_for_objects,
 };
@@ -96,7 +96,7 @@ async fn name_conflict_is_reported_until_name_is_free() {
     space.until_event("taken", "NameConflict").await;
     assert_eq!(space.warnings_of("taken").await, ["NameConflict"]);
     let reports = |s: &DIJobStatus, object: &str| {
-        let condition = condition(&s.conditions, ConditionType::ReplicasReady);
+        let condition = find_condition(&s.conditions, ConditionType::ReplicasReady);
         let is_reported = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
         s.reason.as_deref() == Some("NameConflict")
             && is_reported.is_some_and(|(status, reason, message)| {

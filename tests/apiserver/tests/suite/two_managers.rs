@@ -7,7 +7,7 @@ use std::{
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exit};
-use di_controller::{Metrics, Result, Settings, lead};
+use di_controller::{Metrics, Result, Settings, run_with_leader_election};
 use prometheus_client::registry::Registry;
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -81,7 +81,7 @@ fn start_with_lease(space: &Space, agent: &'static str) -> LeasedManager {
         let shutdown = async {
             stopped.await.ok();
         };
-        lead(client, &lease, Settings::default(), metrics, shutdown).await
+        run_with_leader_election(client, &lease, Settings::default(), metrics, shutdown).await
     });
     (agent, stop, task)
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use di_api::{
     Phase,
     names::LEGACY_VERSION,
-    validation::{dijob, summary},
+    validation::{validate_dijob, summarize_faults},
 };
 use di_apiserver_tests::{
     Job, Kubelet, Manager, Proxy, ProxyAction, Space, eventually, template, wait_for_objects,
@@ -318,9 +318,9 @@ async fn job_with_several_faults_fails_listing_all() {
         ("long", &long, 30),
     ] {
         let stored = api.create(&params, &legacy_job(name, spec)).await.unwrap();
-        let found = dijob(&serde_json::to_value(stored).unwrap()).unwrap_err();
+        let found = validate_dijob(&serde_json::to_value(stored).unwrap()).unwrap_err();
         assert_eq!(found.len(), faults, "{found:?}");
-        expected.push((name, summary(&found)));
+        expected.push((name, summarize_faults(&found)));
     }
     assert!(expected[2].1.len() > 1024, "an event holds no more");
     api.create(&params, &legacy_job("good", &good))

@@ -111,7 +111,7 @@ async fn replicas_have_documented_names_env_and_addresses() {
                 ] {
                     assert_eq!(seen.get(key), Some(&value), "{name}: {key}");
                 }
-                addresses.push(names::url(&name, &ns.name, default_port));
+                addresses.push(names::replica_url(&name, &ns.name, default_port));
             }
         }
         let mut indices = Vec::new();
@@ -203,7 +203,7 @@ async fn clean_up_policy_keeps_the_documented_pods() {
             let counts =
                 |s: &di_api::DIJobStatus| s.replica_status.get("Collector").map(|c| c.succeeded);
             eventually("counted", || status(&ns, name), |s| counts(s) == Some(1)).await;
-            let coordinator = names::coordinator(name);
+            let coordinator = names::coordinator_name(name);
             end_pod(&ns, &coordinator, "0").await;
             let mut expected: Vec<String> = match policy {
                 CleanPodPolicy::None => pods.iter().map(ResourceExt::name_any).collect(),
@@ -377,7 +377,7 @@ async fn coordinator_past_deadline_ends_and_keeps_its_log() {
             let [only] = &pods[..] else { return false };
             let status = only.status.as_ref().unwrap();
             let said = (status.phase.as_deref(), status.reason.as_deref());
-            only.name_any() == names::coordinator("late")
+            only.name_any() == names::coordinator_name("late")
                 && said == (Some("Failed"), Some("DeadlineExceeded"))
         };
         eventually("ended, alone", || owned_pods(&ns, "late"), ended).await;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase, condition};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, find_condition};
 use di_e2e::{
     Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_template, status,
     wait_for_phase,
@@ -139,7 +139,7 @@ async fn silent_node_moves_replicas_and_keeps_coordinator() {
 
         let silent = Silent::new(&node);
         let seen = wait_for_phase(&ns, "job", Phase::Unknown).await;
-        let running = condition(&seen.conditions, ConditionType::Running).unwrap();
+        let running = find_condition(&seen.conditions, ConditionType::Running).unwrap();
         assert_eq!(
             (running.status.as_str(), running.reason.as_str()),
             ("False", "NodeLost")

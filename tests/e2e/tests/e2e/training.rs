@@ -48,7 +48,7 @@ async fn kill_pod(ns: &Namespace, pod: &str) {
 /// Waits until a training has succeeded, and returns the coordinator's log.
 async fn wait_until_solved(ns: &Namespace, job: &str) -> String {
     wait_for_phase(ns, job, Phase::Succeeded).await;
-    let log = logs(ns, &names::coordinator(job)).await;
+    let log = logs(ns, &names::coordinator_name(job)).await;
     assert!(is_solved(&log), "{log}");
     log
 }
@@ -104,7 +104,7 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
         let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
         pod.termination_grace_period_seconds = Some(60);
         ns.submit(&job).await;
-        let coordinator = names::coordinator("train");
+        let coordinator = names::coordinator_name("train");
         let look = || logs_so_far(&ns, &coordinator);
         let has_learned = |log: &String| logged_iterations(log).any(|iteration| iteration > 0);
         eventually("training", look, has_learned).await;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, members};
+use di_plan::{Job, PodView, find_entry, group_members};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{authorize::owns_pod, state::SharedState};
@@ -26,22 +26,22 @@ pub(super) async fn wait_for_scheduling(
     let mut fewest = None;
     // When those that are lacking are taken to be refused.
     let mut given_up = deadline;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         // The ddp learners of aggregators are planned meanwhile.
         let known = state.jobs.get(key);
-        let plan = known.as_deref().map_or(&[][..], Job::plan);
-        let lacking = state.pods.read(key, |pods| {
+        let plan = known.as_deref().map_or(&[][..], Job::plan_entries);
+        let lacking = state.pods.read_objects(key, |pods| {
             let has = |name: &str| {
                 pods.get(name)
                     .is_some_and(|pod| owns_pod(job, pod) && has_scheduling_result(pod))
             };
             let have = |aggregator: &str| {
-                let mut all = members(plan, aggregator).peekable();
+                let mut all = group_members(plan, aggregator).peekable();
                 all.peek().is_some() && all.all(|member| has(&member.name))
             };
-            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            let is_unit = |name: &str| find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
             missing_count(plan, planned, |name| pods.get(name).is_some())
         });
@@ -53,7 +53,7 @@ pub(super) async fn wait_for_scheduling(
             fewest = Some(lacking);
             given_up = now + longest;
         }
-        let refused = known.as_deref().and_then(Job::refused);
+        let refused = known.as_deref().and_then(Job::rejection_message);
         let refused = refused.filter(|_| lacking > 0);
         let until = match refused {
             Some(_) => given_up.min(last).max(deadline),
@@ -72,9 +72,9 @@ pub(super) fn are_gone(state: &SharedState, key: &Key, planned: &[(Role, String)
     let Some(job) = state.jobs.get(key) else {
         return false;
     };
-    state.pods.read(key, |pods| {
+    state.pods.read_objects(key, |pods| {
         planned.iter().any(|(_, name)| {
-            let is_planned = find(job.plan(), name).is_some_and(PlanEntry::is_wanted);
+            let is_planned = find_entry(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
             !is_planned && pods.get(name).is_none()
         })
     })
@@ -87,21 +87,21 @@ fn missing_count(
     is_there: impl Fn(&str) -> bool,
 ) -> usize {
     let led = |unit: &PlanEntry| {
-        let mut all = members(plan, &unit.name).peekable();
+        let mut all = group_members(plan, &unit.name).peekable();
         if all.peek().is_none() {
-            return usize::try_from(unit.gpus()).unwrap_or(0);
+            return usize::try_from(unit.gpu_count()).unwrap_or(0);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
     let of = |name: &str| {
-        let unit = find(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        let unit = find_entry(plan, name).filter(|entry| entry.role == Role::Aggregator);
         usize::from(!is_there(name)) + unit.map_or(0, led)
     };
     planned.iter().map(|(_, name)| of(name)).sum()
 }
 
 fn has_scheduling_result(pod: &PodView) -> bool {
-    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+    pod.scheduled != Ok(false) || pod.stuck_reason().is_some() || pod.deleting || !pod.is_active()
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
             for (tenths, (role, name)) in coming.iter().zip(&planned) {
                 sleep_until(after(*tenths)).await;
                 let pod = pod("j", *role, name, "j-uid", "10.0.0.2");
-                state.pods.applied(pod);
+                state.pods.on_apply(pod);
             }
         };
         let waited = async {

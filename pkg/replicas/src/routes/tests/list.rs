@@ -67,7 +67,7 @@ async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let later = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let new = pod("b", Role::Collector, "b-collector-x", "b-uid", "10.0.0.77");
-        fixture.state.pods.created(new);
+        fixture.state.pods.record_created(new);
     };
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=b-coordinator";
     // As a dual-stack socket shows it.
@@ -94,7 +94,7 @@ async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it()
         "10.0.0.78",
     );
     of_host.ips = Some([].into());
-    of_host.placed = Some(Timestamp::now());
+    of_host.scheduled_at = Some(Timestamp::now());
     let jobs = || [job("b", &json!({})), job("c", &json!({}))];
     let body = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
     let other = json!({"namespace": "rl", "coordinator": "c-coordinator"}).to_string();
@@ -105,7 +105,7 @@ async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it()
         (Some(long_ago), [401, 401]),
         (Some(now), [200, 503]),
     ] {
-        late.placed = placed;
+        late.scheduled_at = placed;
         let fixture = fixture_with(short_waits(), jobs(), [late.clone(), of_host.clone()]);
         for (version, code) in ["v1alpha1", "v1alpha2"].into_iter().zip(codes) {
             let path = format!("/{version}/replicas");

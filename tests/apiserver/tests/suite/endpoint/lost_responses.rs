@@ -238,9 +238,9 @@ async fn age_request_history(space: &Space) {
     let (jobs, params) = (space.jobs(), PatchParams::default());
     let job = jobs.get("job").await.unwrap();
     // Change the annotation before the status: with the old status the endpoint would still replay.
-    let lowered = &job.annotations()[names::LOWERED_ANNOTATION];
+    let lowered = &job.annotations()[names::SCALE_DOWNS_ANNOTATION];
     let lowered = set_old_time(serde_json::from_str(lowered).unwrap()).to_string();
-    let patch = json!({"metadata": {"annotations": {names::LOWERED_ANNOTATION: lowered}}});
+    let patch = json!({"metadata": {"annotations": {names::SCALE_DOWNS_ANNOTATION: lowered}}});
     jobs.patch("job", &params, &Patch::Merge(patch))
         .await
         .unwrap();

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use di_apiserver_tests::{PausableLeader, Proxy, ProxyAction, Space, Write, eventually};
-use di_controller::{Error, Lease, LeaseSettings, Metrics, lead};
+use di_controller::{Error, Lease, LeaseSettings, Metrics, run_with_leader_election};
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::{sync::Notify, task::JoinSet};
@@ -22,7 +22,7 @@ use crate::{
 fn lease_settings(space: &Space, identity: &str) -> LeaseSettings {
     LeaseSettings {
         duration: Duration::from_secs(10),
-        renew_every: Duration::from_secs(1),
+        retry_period: Duration::from_secs(1),
         renew_deadline: Duration::from_secs(8),
         ..LeaseSettings::new(&space.namespace, "leader", identity)
     }
@@ -68,13 +68,13 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
         space.server.client("second's lease"),
         lease_settings(&space, "second"),
     );
-    let second = of_second.term();
+    let second = of_second.leader_token();
     managers.spawn(async move {
         // If the lease is lost on a slow machine, start again, like a restarted container.
         loop {
             let metrics = Metrics::new(&mut Registry::default());
             let forever = std::future::pending();
-            let led = lead(
+            let led = run_with_leader_election(
                 client.clone(),
                 &of_second,
                 short_timeout_settings(),
@@ -95,7 +95,7 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let begun = first.started_writes();
     living.await;
     // The job may be complete before the old lease expires, so wait for the second leader.
-    second.lasting().await;
+    second.wait_until_valid().await;
 
     let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
     proxy.resume_paused();

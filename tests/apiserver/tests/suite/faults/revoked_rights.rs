@@ -224,7 +224,7 @@ async fn revoked_pod_create_right_is_reported_until_restored() {
         space.until(job, "Forbidden is reported", &forbidden).await;
         space.until_event(job, "Forbidden").await;
     }
-    let coordinator = names::coordinator("new");
+    let coordinator = names::coordinator_name("new");
     assert!(space.pods().get_opt(&coordinator).await.unwrap().is_none());
 
     set_rules(space, user, rules).await;
@@ -289,7 +289,7 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
         let params = PatchParams::default();
         space.jobs().patch("job", &params, &change).await.unwrap();
     };
-    let (failed, coordinator) = (settled.plan[0].name.clone(), names::coordinator("job"));
+    let (failed, coordinator) = (settled.plan[0].name.clone(), names::coordinator_name("job"));
     exit(&space.pods(), &failed, 1).await;
     let is_replaced = |s: &DIJobStatus| {
         let lost = s.plan.iter().find(|entry| entry.name == failed);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use di_api::{
     AggregatorConfig, DIJob, PlanEntry, Role,
-    validation::{aggregator_config, dijob},
+    validation::{validate_aggregator_config, validate_dijob},
 };
 use di_apiserver_tests::{Space, dry_run};
 use di_plan::BuildSettings;
@@ -54,7 +54,7 @@ fn pods_of(object: &Value) -> BTreeMap<String, Pod> {
             "name": format!("job-{role}"), "type": role, "origin": "Declared", "index": 0,
         }))
         .unwrap();
-        let mut pod = di_plan::pod(&job, &entry, None, &BuildSettings::default())?;
+        let mut pod = di_plan::build_pod(&job, &entry, None, &BuildSettings::default())?;
         pod.metadata.owner_references = None;
         pod.metadata.namespace = None;
         // The test server has no ServiceAccount admission plugin.
@@ -73,8 +73,8 @@ fn pods_of(object: &Value) -> BTreeMap<String, Pod> {
 
 fn fault_fields(object: &Value) -> Vec<String> {
     let faults = match object["kind"].as_str().unwrap() {
-        "DIJob" => dijob(object).err(),
-        _ => aggregator_config(object).err(),
+        "DIJob" => validate_dijob(object).err(),
+        _ => validate_aggregator_config(object).err(),
     };
     let faults = faults.into_iter().flatten();
     faults.map(|fault| fault.field).collect()
@@ -293,7 +293,7 @@ async fn unknown_fields_reach_webhooks_and_are_reported() {
         }
         for version in ["v1alpha1", "v1alpha2"] {
             let arrives = submit(&space, &mistake.object, version).await.unwrap();
-            let found = dijob(&arrives).unwrap_err();
+            let found = validate_dijob(&arrives).unwrap_err();
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, mistake.faults, "{version}: {}", mistake.at);
             seen += 1;
