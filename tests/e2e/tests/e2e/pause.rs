@@ -51,7 +51,7 @@ async fn a_training_is_paused_and_goes_on() {
         eventually(
             "known to the coordinator",
             || logs_so_far(&ns, "train-coordinator"),
-            |log| log.contains(&format!("{new} is configured, it gets no task")),
+            |log| log.contains(&format!("{new} is configured and gets no tasks")),
         )
         .await;
         let mut after = told_by(&ns, 4).await;

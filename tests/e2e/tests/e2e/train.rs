@@ -103,14 +103,14 @@ async fn a_training_goes_on_from_its_checkpoint_though_its_coordinator_is_restar
         eventually("training", look, has_learned).await;
         let restarted = di(&ns, &["restart", "train"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        let goes_on = |log: &String| log.contains("going on from ");
+        let goes_on = |log: &String| log.contains("resuming from ");
         eventually("going on", look, goes_on).await;
         kill(&ns, &coordinator).await;
         let log = solved(&ns, "train").await;
         // It is the log of the one that was made anew.
         let begun = iterations(&log).next();
         assert!(begun > Some(0), "{log}");
-        assert!(log.contains("going on from "), "{log}");
+        assert!(log.contains("resuming from "), "{log}");
     })
     .await;
 }
