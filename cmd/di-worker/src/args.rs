@@ -1,27 +1,27 @@
 //! The command line.
 
-mod standalone;
+mod checkpoint;
 mod configs;
 mod finite;
 mod goal;
-mod checkpoint;
 mod learning;
 mod sampling;
+mod standalone;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use di_runtime::{coordinator::Options, replica_table::ReplicaTimeouts, server::TASK_LIMIT};
 
-pub use standalone::StandaloneArgs;
+use checkpoint::CheckpointArgs;
 use configs::ConfigArgs;
 use goal::GoalArgs;
-use checkpoint::CheckpointArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
+pub use standalone::StandaloneArgs;
 
-/// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
-/// Orchestrator at work.
+/// Trains in Gymnasium environments with a coordinator, collectors and learners, to demonstrate DI
+/// Orchestrator
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Args {
@@ -30,15 +30,15 @@ pub struct Args {
 }
 
 impl Args {
-    /// Reads the command line; ends the process where it makes no sense.
+    /// Parses the command line; exits on an error.
     pub fn parse_or_exit() -> Self {
         let read = Self::try_parse().and_then(Self::validated);
         read.unwrap_or_else(|error| error.exit())
     }
 
-    /// What flags say together must make sense, too.
+    /// Checks combinations of flags.
     fn validated(self) -> Result<Self, clap::Error> {
-        let wrong = match &self.command {
+        let checked = match &self.command {
             Command::Coordinator(args) => args.goal.check_frames(),
             Command::Collector { sampling, .. }
             | Command::Serial {
@@ -54,71 +54,79 @@ impl Args {
                 .map_err(|error| error.to_string()),
             _ => Ok(()),
         };
-        let refused = |reason| Self::command().error(ErrorKind::ValueValidation, reason);
-        wrong.map_err(refused)?;
+        let to_error = |reason| Self::command().error(ErrorKind::ValueValidation, reason);
+        checked.map_err(to_error)?;
         Ok(self)
     }
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Asks for replicas, has them run, hands out tasks, ends when the target is reached: 0 solved, or told to end
-    /// by its handle, 1 not solved or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
+    /// Request replicas, hand out tasks, and end when the target is reached. Exit codes: 0 solved,
+    /// or ended by an exit call;
+    /// 1 not solved or rejected; 2 invalid setup (storage, environment, flags); 143 terminated by a
+    /// signal
     Coordinator(CoordinatorArgs),
-    /// Plays with the current model and stores the frames: 0 told to end by its handle, 143 asked to end
+    /// Sample frames with the current model and store them. Exit codes: 0 ended by an exit call;
+    /// 143 terminated by a signal
     Collector {
         #[command(flatten)]
         storage: StorageArgs,
         #[command(flatten)]
         sampling: SamplingArgs,
     },
-    /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one: 0
-    /// told to end by its handle, 1 another rank was lost, 143 asked to end
+    /// Train the model on stored frames; in a learner group of several GPUs, as one or more ranks.
+    /// Exit codes: 0 ended
+    /// by an exit call; 1 another rank was lost; 143 terminated by a signal
     Learner(LearnerArgs),
-    /// Takes tasks on for the ranks of a learner of several GPUs: 0 told to end by its handle, 143 asked to end
+    /// Forward tasks to the ranks of a learner group. Exit codes: 0 ended by an exit call; 143
+    /// terminated by a signal
     Aggregator,
-    /// Trains alone, in one process: 0 solved, 1 not solved, 2 wrongly set up, 143 asked to end
+    /// Train in one process. Exit codes: 0 solved; 1 not solved; 2 invalid setup; 143 terminated by
+    /// a signal
     Serial {
-        /// Decides everything random, with the number of environments
+        /// Seed of all randomness; the result also depends on the number of environments
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]
         alone: StandaloneArgs,
     },
-    /// Trains alone with one seed of a sweep, and tells the sweep's coordinator how it ended until told
-    /// to end; 143 when that was before the training's end
+    /// Train in one process with one seed of a sweep, and report the result to the sweep's
+    /// coordinator until ended.
+    /// Exit codes: 0 the training has ended; 143 terminated before that
     Trial {
-        /// Decides everything random, with the number of environments
+        /// Seed of all randomness; the result also depends on the number of environments
         #[arg(long)]
         seed: u64,
         #[command(flatten)]
         alone: StandaloneArgs,
     },
-    /// Waits until it was told of as many trials, each with another seed: 0 all solved, or told to end by its
-    /// handle, 1 not all, 143 asked to end
+    /// Wait for the reports of all trials of a sweep. Exit codes: 0 all solved, or ended by an exit
+    /// call; 1 a trial
+    /// was not solved; 143 terminated by a signal
     Sweep {
-        /// How many
+        /// Number of trials, each with another seed
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         trials: u16,
     },
-    /// Does nothing until `release` says how to end, for tests of the orchestrator
+    /// Do nothing until `release` sets the exit code; for tests of the orchestrator
     Hold {
-        /// Memory to use meanwhile, in MiB
+        /// Memory to allocate, in MiB
         #[arg(long, value_name = "MIB", default_value_t = 0)]
         memory: u16,
     },
-    /// Tells the `hold` of the same pod to end
+    /// End the `hold` process of the same pod
     Release {
-        /// Exit code to end with
+        /// Exit code of the `hold` process
         code: u8,
     },
-    /// Prints the environment that the orchestrator gives
+    /// Print the environment variables that the orchestrator sets
     Env,
-    /// Prints the size of the terminal, and again whenever it changes; until it is interrupted
+    /// Print the size of the terminal, and again after each change, until interrupted
     Terminal,
-    /// GETs http URLs (3 s each), prints status and body; exits 1 unless all answer 2xx
+    /// GET http URLs (timeout 3s each) and print status and body; exit code 1 unless all return 2xx
     Probe {
-        /// URLs to call
+        /// URLs to get
         #[arg(required = true, value_name = "URL")]
         urls: Vec<String>,
     },
@@ -126,8 +134,9 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct StorageArgs {
-    /// What all pods of the job share: a folder, or s3://BUCKET/PREFIX, which AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-    /// AWS_SECRET_ACCESS_KEY, AWS_REGION and so on say how to get at
+    /// Storage that all pods of the job share: a folder, or s3://BUCKET/PREFIX. Bucket access is
+    /// configured by
+    /// AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and so on
     #[arg(long, value_name = "FOLDER|URL", default_value = "/storage")]
     pub storage: PathBuf,
 }
@@ -136,10 +145,10 @@ pub struct StorageArgs {
 pub struct LearnerArgs {
     #[command(flatten)]
     pub storage: StorageArgs,
-    /// How long the ranks of a learner of several GPUs wait for each other at the start
+    /// How long the ranks of a learner group wait for each other at the start
     #[arg(long, default_value = "5m", value_parser = parse_duration)]
     pub meet_timeout: Duration,
-    /// How long a rank may be silent in a task until it counts as lost
+    /// How long a rank may be silent during a task before it counts as lost
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub rank_timeout: Duration,
     #[command(flatten)]
@@ -148,32 +157,35 @@ pub struct LearnerArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct CoordinatorArgs {
-    /// Collectors to ask the replica endpoint for
+    /// Collectors to request from the replica endpoint
     #[arg(long, default_value_t = 2)]
     collectors: u32,
-    /// Learners to ask for; one trains at a time, others stand by to take over
+    /// Learners to request; one trains at a time, the others are spares
     #[arg(long, default_value_t = 1)]
     learners: u32,
-    /// Ask for no replicas, use those that the job declares (as with 0 collectors and 0 learners)
+    /// Request no replicas and use those that the job declares (as with 0 collectors and 0
+    /// learners)
     #[arg(long)]
     declared: bool,
     #[command(flatten)]
     pub storage: StorageArgs,
     #[command(flatten)]
     goal: GoalArgs,
-    /// Decides everything random: a seed gives the same training with any number of collectors
+    /// Seed of all randomness; the result does not depend on the number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Longest time to train, from each start on; then 1, and checkpoints stay to go on from
+    /// Time limit of the training since each start. After it the exit code is 1, and checkpoints
+    /// are kept
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     timeout: Duration,
-    /// Longest time for one task, at most 1h; a replica that takes longer twice is replaced
+    /// Timeout of one task, at most 1h; a replica that exceeds it twice in a row is replaced
     #[arg(long, default_value = "2m", value_parser = parse_task_timeout)]
     task_timeout: Duration,
-    /// How long a replica may take until it first answers, for its node and image may have to come; then it is replaced
+    /// How long a new replica may take to answer, including scheduling and image pull, before it is
+    /// replaced
     #[arg(long, default_value = "10m", value_parser = parse_duration)]
     start_timeout: Duration,
-    /// How long to ask a replica endpoint that does not answer or cannot serve
+    /// How long to retry a replica endpoint that does not answer or cannot serve
     #[arg(long, default_value = "5m", value_parser = parse_duration)]
     endpoint_timeout: Duration,
     #[command(flatten)]
@@ -202,7 +214,7 @@ impl From<CoordinatorArgs> for Options {
     }
 }
 
-/// Reads `500ms`, `90`, `90s`, `5m`, `1h`.
+/// Parses `500ms`, `90`, `90s`, `5m`, `1h`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [
         ("ms", 1),
@@ -217,13 +229,13 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     });
     parsed
         .map(Duration::from_millis)
-        .ok_or_else(|| "not a duration like 500ms, 90s, 5m or 1h".to_owned())
+        .ok_or_else(|| "must be a duration like 500ms, 90s, 5m or 1h".to_owned())
 }
 
-/// Reads how long a task may take.
+/// Parses the timeout of a task.
 fn parse_task_timeout(text: &str) -> Result<Duration, String> {
     parse_duration(text).and_then(|time| match time {
-        time if time > TASK_LIMIT => Err("no replica works on a task for more than 1h".to_owned()),
+        time if time > TASK_LIMIT => Err("must be at most 1h".to_owned()),
         time => Ok(time),
     })
 }

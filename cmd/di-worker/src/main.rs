@@ -1,7 +1,7 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
-mod standalone;
 mod args;
+mod standalone;
 mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -16,8 +16,8 @@ use di_runtime::{
     coordinator::Coordinator,
     ddp::{self, Limits, RankConfig},
     env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
-    idle::{run_idle, release_idle},
     http,
+    idle::{release_idle, run_idle},
     learner::Learner,
     outcome::Outcome,
     probe::probe_url,
@@ -28,7 +28,7 @@ use di_runtime::{
     tasks::TaskWorker,
 };
 
-/// What a process that ends by SIGTERM exits with, as a shell would say it.
+/// Exit code of a process that SIGTERM ends, as in a shell.
 const TERMINATED: u8 = 128 + 15;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -41,11 +41,13 @@ fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let code = runtime.block_on(run_command(args.command)).unwrap_or_else(|error| {
-        tracing::error!("{}", chain(&error));
-        ExitCode::from(error.exit_code())
-    });
-    // A computation that still runs must not hold up the exit.
+    let code = runtime
+        .block_on(run_command(args.command))
+        .unwrap_or_else(|error| {
+            tracing::error!("{}", chain(&error));
+            ExitCode::from(error.exit_code())
+        });
+    // Do not wait for a running computation.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -61,10 +63,10 @@ async fn run_command(command: Command) -> Result<ExitCode> {
         Command::Sweep { trials } => run_sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
-            // Other bytes than zeros: the kernel gives those away without having them.
+            // Non-zero bytes, so that the kernel really allocates the memory.
             let used = vec![1_u8; usize::from(memory) << 20];
             let listener = listen(own_port()?).await?;
-            tracing::info!("holding until told how to end");
+            tracing::info!("idle; waiting for a release request or SIGTERM");
             let code = run_idle(listener, shutdown.wait_requested()).await?;
             drop(std::hint::black_box(used));
             Ok(ExitCode::from(code.unwrap_or(TERMINATED)))
@@ -99,14 +101,15 @@ async fn run_coordinator(args: CoordinatorArgs) -> Result<ExitCode> {
 
 fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
-        // One that was told to end its training has nothing left to do, and must not be started again.
+        // A training that was ended by an exit call must not be restarted.
         Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
         Outcome::Unsolved | Outcome::TimedOut => ExitCode::FAILURE,
         Outcome::Interrupted => ExitCode::from(TERMINATED),
     }
 }
 
-/// What a replica exits with that has not failed. One that is sent away must not say that its work is done: another is to take its place.
+/// Exit code of a replica without an error. After a signal it must not be 0: the replica has to be
+/// replaced.
 fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
     exit_code(if shutdown.was_requested() {
         Outcome::Interrupted
@@ -115,7 +118,7 @@ fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
     })
 }
 
-/// Opens the storage, which may take its time; none if the process is asked to end meanwhile.
+/// Opens the storage; none if a signal arrives meanwhile.
 async fn open_storage(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
     tokio::select! {
         opened = run_blocking(move || Storage::open(&storage)) => opened.map(Some),
@@ -179,7 +182,11 @@ async fn run_aggregator() -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::from_env(AGGREGATOR_PORT)?;
     let listener = listen(environment.port).await?;
-    let aggregator = Aggregator::new(http::new_client()?, &environment, AggregatorTimeouts::default());
+    let aggregator = Aggregator::new(
+        http::new_client()?,
+        &environment,
+        AggregatorTimeouts::default(),
+    );
     aggregator.run(listener, shutdown.wait_requested()).await?;
     Ok(replica_exit_code(&shutdown))
 }
@@ -200,8 +207,8 @@ fn own_port() -> Result<u16> {
     env::port_from_env().ok_or(Error::MissingVariable("COORDINATOR_PORT"))
 }
 
-/// What replicas are given beside names, addresses and ports.
-const OF_REPLICAS: [&str; 5] = [
+/// Variables of replicas, apart from names, addresses and ports.
+const REPLICA_VARIABLES: [&str; 5] = [
     "DI_REPLICA_INDEX",
     "WORLD_SIZE",
     "LOCAL_WORLD_SIZE",
@@ -209,10 +216,12 @@ const OF_REPLICAS: [&str; 5] = [
     "MASTER_ADDR",
 ];
 
-/// Prints what the orchestrator gives, and no more: the rest is the user's.
+/// Prints the variables of the orchestrator only: the others belong to the user.
 fn print_environment() {
     let ours = |name: &str| {
-        name.starts_with("KUBERNETES_") || name.ends_with("_PORT") || OF_REPLICAS.contains(&name)
+        name.starts_with("KUBERNETES_")
+            || name.ends_with("_PORT")
+            || REPLICA_VARIABLES.contains(&name)
     };
     for (name, value) in std::env::vars().filter(|(name, _)| ours(name)) {
         println!("{name}={value}");

@@ -1,4 +1,4 @@
-//! The roles that train without others.
+//! The commands that train in one process.
 
 use std::process::ExitCode;
 
@@ -18,17 +18,17 @@ use di_runtime::{
 
 use crate::{args::StandaloneArgs, exit_code, open_storage};
 
-/// Trains, and says how it ended.
+/// Trains to the end.
 pub async fn run_serial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
-    let life = PauseGate::new_running();
+    let gate = PauseGate::new_running();
     let goal = args.goal.to_goal(seed);
-    let training = train_standalone(goal, args, &life, &mut shutdown);
-    let outcome = run_with_lifecycle(&life, env::port_from_env(), Box::pin(training)).await?;
+    let training = train_standalone(goal, args, &gate, &mut shutdown);
+    let outcome = run_with_lifecycle(&gate, env::port_from_env(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
 }
 
-/// Trains with a seed of a sweep, and tells its coordinator how that ended.
+/// Trains with one seed of a sweep and reports the result to its coordinator.
 pub async fn run_trial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let (coordinator, client) = (env::coordinator_url()?, http::new_client()?);
@@ -38,7 +38,7 @@ pub async fn run_trial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {
     let trial = async {
         let outcome = train_standalone(goal, args, &gate, &mut shutdown).await?;
         if matches!(outcome, Outcome::Interrupted | Outcome::Ended) {
-            // By either way its replacement goes on: the sweep waits for each seed.
+            // The replacement of this replica resumes the training: the sweep waits for each seed.
             return Ok(exit_code(Outcome::Interrupted));
         }
         let solved = outcome == Outcome::Solved;
@@ -52,7 +52,7 @@ pub async fn run_trial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {
     run_with_lifecycle(&gate, env::port_from_env(), Box::pin(trial)).await
 }
 
-/// Checkpoints, if there are to be any, go to the folder of the job.
+/// Trains with optional checkpoints in the folder of the job.
 async fn train_standalone(
     goal: Goal,
     args: StandaloneArgs,
@@ -61,19 +61,19 @@ async fn train_standalone(
 ) -> Result<Outcome> {
     let sampling = args.sampling.to_sampling();
     let (of, keep) = ((goal.game, goal.seed), args.keep.to_policy());
-    let keeper = match args.storage {
+    let store = match args.storage {
         Some(storage) => {
             let Some(storage) = open_storage(storage, shutdown).await? else {
                 return Ok(Outcome::Interrupted);
             };
             let folder = storage.root().join(env::job_folder()?);
-            let keeper = move || CheckpointStore::open(storage, &folder, of, keep);
-            Some(run_blocking(keeper).await?)
+            let store = move || CheckpointStore::open(storage, &folder, of, keep);
+            Some(run_blocking(store).await?)
         }
         None => None,
     };
     let settings = args.learning.to_settings();
     let shutdown = shutdown.wait_requested();
-    let (outcome, _) = serial::run(goal, settings, sampling, keeper, gate, shutdown).await?;
+    let (outcome, _) = serial::run(goal, settings, sampling, store, gate, shutdown).await?;
     Ok(outcome)
 }

@@ -3,10 +3,10 @@ use std::io;
 use rustix::{stdio::stdout, termios::tcgetwinsize};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Tells the size of the terminal, now and whenever it changes, for ever.
+/// Prints the size of the terminal, now and after each change.
 ///
 /// # Errors
-/// When there is none, or its changes cannot be heard of.
+/// There is no terminal, or its changes cannot be received.
 pub async fn show_size() -> io::Result<()> {
     let mut changes = signal(SignalKind::window_change())?;
     loop {

@@ -131,7 +131,10 @@ mod tests {
             .zip(values)
             .map(|(advantage, value)| advantage + value)
             .collect();
-        assert!(are_close(&targets, &[2.0 * REWARD_SCALE, REWARD_SCALE, 2.0 * REWARD_SCALE]));
+        assert!(are_close(
+            &targets,
+            &[2.0 * REWARD_SCALE, REWARD_SCALE, 2.0 * REWARD_SCALE]
+        ));
     }
 
     #[test]

@@ -17,9 +17,9 @@ use crate::{
     dispatch::send_task,
     endpoint::Endpoint,
     env::Environment,
-    lifecycle::{Call, TaskReport, PauseGate, lifecycle_routes},
-    panel::{Configs, ControlPanelHandler, ControlPanel},
-    server::{TASK_LIMIT, task_response, with_limits, health_route, serve_while},
+    lifecycle::{Call, PauseGate, TaskReport, lifecycle_routes},
+    panel::{Configs, ControlPanel, ControlPanelHandler},
+    server::{TASK_LIMIT, health_route, serve_while, task_response, with_limits},
     wire::{LearnerReport, LearnerTask},
 };
 use rank_group::RankGroup;
@@ -144,7 +144,10 @@ impl Aggregator {
             if start.elapsed() >= self.patience.task {
                 return Err(error);
             }
-            tracing::warn!("sending the task to rank 0 failed, retrying: {}", chain(&error));
+            tracing::warn!(
+                "sending the task to rank 0 failed, retrying: {}",
+                chain(&error)
+            );
             sleep(self.patience.poll).await;
         }
     }
@@ -178,7 +181,10 @@ impl Aggregator {
     }
 }
 
-async fn post_task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask>) -> Response {
+async fn post_task(
+    State(aggregator): State<Aggregator>,
+    Json(task): Json<LearnerTask>,
+) -> Response {
     let Some(in_flight) = aggregator.gate.try_admit() else {
         return task_response::<LearnerReport>(Err(Error::Paused));
     };

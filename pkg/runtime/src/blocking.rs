@@ -1,4 +1,4 @@
-//! What waits for disks and networks, beside the event loop.
+//! Blocking calls to disks and networks, off the event loop.
 
 use std::sync::Arc;
 
@@ -6,24 +6,25 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 
 use crate::{Error, Result};
 
-/// Does what waits on a thread that may.
+/// Runs `work` on a thread that may block.
 pub async fn run_blocking<R: Send + 'static>(
     work: impl FnOnce() -> Result<R> + Send + 'static,
 ) -> Result<R> {
     spawn_blocking(work).await.map_err(Error::TaskLost)?
 }
 
-/// What is worked on beside the event loop, by one at a time.
+/// A value that blocking threads use one after another.
 #[derive(Debug)]
 pub struct BlockingCell<T>(Arc<Mutex<T>>);
 
 impl<T: Send + 'static> BlockingCell<T> {
-    /// Takes it over.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(Mutex::new(value)))
     }
 
-    /// Works on it. What has begun is done to its end, even if nobody waits for it any more, and before what is asked for next.
+    /// Runs `work` with the value. Work that has started finishes before the next one, even if its
+    /// caller was dropped.
     pub async fn run_exclusive<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut T) -> Result<R> + Send + 'static,
@@ -32,7 +33,7 @@ impl<T: Send + 'static> BlockingCell<T> {
         run_blocking(move || work(&mut value)).await
     }
 
-    /// Looks at it, which must not wait for anything else.
+    /// Reads the value; `look` must not block.
     pub async fn read_value<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&*self.0.lock().await)
     }
@@ -47,24 +48,24 @@ mod tests {
     #[tokio::test]
     async fn started_work_finishes_before_next_work() {
         let numbers = BlockingCell::new(vec![0]);
-        let (begun, begins) = channel();
-        let (go_on, goes_on) = channel::<()>();
+        let (started, has_started) = channel();
+        let (resume, resumed) = channel::<()>();
         let slow = numbers.run_exclusive(move |numbers| {
-            begun.send(()).unwrap();
-            goes_on.recv().unwrap();
+            started.send(()).unwrap();
+            resumed.recv().unwrap();
             numbers.push(1);
             Ok(())
         });
         tokio::select! {
             biased;
-            _ = slow => panic!("it is not told to go on"),
-            begins = run_blocking(move || Ok(begins.recv())) => begins.unwrap().unwrap(),
+            _ = slow => panic!("the work is blocked"),
+            has_started = run_blocking(move || Ok(has_started.recv())) => has_started.unwrap().unwrap(),
         }
         let next = numbers.run_exclusive(|numbers| {
             numbers.push(2);
             Ok(numbers.clone())
         });
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         assert_eq!(next.await.unwrap(), [0, 1, 2]);
         assert_eq!(numbers.read_value(Vec::len).await, 3);
     }

@@ -14,7 +14,7 @@ use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
     Result,
-    codec::{open_file, encode_file},
+    codec::{encode_file, open_file},
     game::Game,
     model::Model,
 };

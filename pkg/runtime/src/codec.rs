@@ -26,8 +26,12 @@ pub(crate) fn encode_game(game: Game) -> Vec<u8> {
 }
 
 /// Checks a file and returns a reader of its payload.
-pub(crate) fn open_file<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) -> Result<Reader<'a>> {
-    let mut reader = Reader { what, rest: file };
+pub(crate) fn open_file<'a>(
+    kind: &'static str,
+    magic: [u8; 4],
+    file: &'a [u8],
+) -> Result<Reader<'a>> {
+    let mut reader = Reader { kind, rest: file };
     if reader.read_array()? != magic {
         return Err(reader.bad_file("it is not this kind of file"));
     }
@@ -59,7 +63,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 /// Reads little-endian values.
 pub(crate) struct Reader<'a> {
-    what: &'static str,
+    kind: &'static str,
     rest: &'a [u8],
 }
 
@@ -102,7 +106,8 @@ impl<'a> Reader<'a> {
         let length = self.read_u8()?;
         let name: Vec<u8> = (0..length).map(|_| self.read_u8()).collect::<Result<_>>()?;
         let name = String::from_utf8_lossy(&name);
-        Game::by_name(&name).ok_or_else(|| self.bad_file(format!("its environment {name:?} is unknown")))
+        Game::by_name(&name)
+            .ok_or_else(|| self.bad_file(format!("its environment {name:?} is unknown")))
     }
 
     /// Reads the count of items of at least `size` bytes each. An invalid count cannot allocate
@@ -126,7 +131,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn bad_file(&self, reason: impl Into<String>) -> Error {
         Error::BadFile {
-            what: self.what,
+            kind: self.kind,
             reason: reason.into(),
         }
     }
@@ -149,7 +154,10 @@ mod tests {
 
     #[test]
     fn encoded_file_decodes() {
-        assert_eq!(read_value(&encode_file(*b"TEST", &7_u32.to_le_bytes())).unwrap(), 7);
+        assert_eq!(
+            read_value(&encode_file(*b"TEST", &7_u32.to_le_bytes())).unwrap(),
+            7
+        );
     }
 
     #[test]
@@ -161,7 +169,10 @@ mod tests {
                 "a file cut to {length} bytes was accepted"
             );
         }
-        assert!(failure_reason(&good[..good.len() - 1]).contains("should contain 4 bytes and contains 3"));
+        assert!(
+            failure_reason(&good[..good.len() - 1])
+                .contains("should contain 4 bytes and contains 3")
+        );
         assert!(failure_reason(&encode_file(*b"ELSE", &[0; 4])).contains("not this kind of file"));
         let mut newer = good.clone();
         newer[4] = 9;

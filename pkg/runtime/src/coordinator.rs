@@ -2,10 +2,10 @@
 //! reached.
 //!
 //! 1. It checks that the storage is writable, and stores the first model or the model of the newest
-//! checkpoint.
+//!    checkpoint.
 //! 2. It requests replicas from the endpoint, unless the job declares them.
 //! 3. It follows the endpoint's list in the background. It is the [control panel](crate::panel) of
-//! the replicas: they run, pause and end with it.
+//!    the replicas: they run, pause and end with it.
 //! 4. It trains and saves checkpoints.
 //! 5. It leaves only the final model; after an interruption or an exit call also a checkpoint.
 
@@ -28,15 +28,15 @@ use crate::{
     dispatch::DispatchContext,
     endpoint::Endpoint,
     env::Environment,
-    replica_table::ReplicaTimeouts,
     lifecycle::{Call, PauseGate, lifecycle_routes},
     outcome::Outcome,
-    panel::{Configs, WorkerGroup, ControlPanelHandler, ControlPanel},
+    panel::{Configs, ControlPanel, ControlPanelHandler, WorkerGroup},
     progress::{Progress, count_noun},
-    shared_replicas::SharedReplicas,
+    replica_table::ReplicaTimeouts,
     run::{RUN, Run, job_folder},
     scale::{Counts, Scale},
-    server::{with_limits, serve_while},
+    server::{serve_while, with_limits},
+    shared_replicas::SharedReplicas,
     storage::Storage,
     training::{Goal, Stored, run_training},
     wire::Replicas,
@@ -105,7 +105,11 @@ impl Coordinator {
         });
         let gate = PauseGate::new_running();
         Self {
-            scale: Scale::new(options.requested_counts(), options.declared, environment.job_name()),
+            scale: Scale::new(
+                options.requested_counts(),
+                options.declared,
+                environment.job_name(),
+            ),
             replicas: SharedReplicas::new(options.patience),
             panel: ControlPanel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
@@ -136,13 +140,13 @@ impl Coordinator {
         let (keep, of) = (self.options.keep, id.clone());
         let open = move || {
             let folder = job_folder(&storage, &environment)?;
-            let keeper = CheckpointStore::open(storage.clone(), &folder, (game, seed), keep)?;
-            let begin = keeper
+            let store = CheckpointStore::open(storage.clone(), &folder, (game, seed), keep)?;
+            let begin = store
                 .load_newest()?
                 .unwrap_or_else(|| Checkpoint::new_initial(game, seed));
-            let orders = keeper.load_settings()?;
+            let orders = store.load_settings()?;
             let run = Run::create(storage, &environment, &of, &begin.model)?;
-            Ok((begin, orders, Stored { run, keeper }))
+            Ok((begin, orders, Stored { run, store }))
         };
         let (begin, orders, stored) = run_blocking(open).await?;
         if let Some(file) = orders {
@@ -171,19 +175,19 @@ impl Coordinator {
             .flatten();
         let is_done = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
         let orders = self.current_settings();
-        let finish = move |Stored { run, keeper }: &mut Stored| {
-            keeper.write_summary();
+        let finish = move |Stored { run, store }: &mut Stored| {
+            store.write_summary();
             let kept = if is_done {
                 Ok(())
             } else {
-                let kept = orders.save_to(keeper);
-                kept.and(keeper.save(|| run.model()))
+                let kept = orders.save_to(store);
+                kept.and(store.save(|| run.model()))
             };
             let finished = run.finish_run().map(|model| model.display().to_string());
             if is_done && finished.is_ok() {
                 // Only after the model has its final name: a restart before that needs the
                 // checkpoints.
-                keeper.remove_finished();
+                store.remove_finished();
             }
             kept.and(finished)
         };
@@ -203,7 +207,11 @@ impl Coordinator {
         Ok(outcome)
     }
 
-    async fn train_with_replicas(&self, id: &str, stored: &BlockingCell<Stored>) -> Result<Outcome> {
+    async fn train_with_replicas(
+        &self,
+        id: &str,
+        stored: &BlockingCell<Stored>,
+    ) -> Result<Outcome> {
         let Options {
             goal,
             endpoint_timeout,
@@ -227,10 +235,14 @@ impl Coordinator {
             let first @ Counts {
                 collectors,
                 learners,
-            } = self.scale.wanted_counts().min_of_each(self.options.requested_counts());
+            } = self
+                .scale
+                .wanted_counts()
+                .min_of_each(self.options.requested_counts());
             tracing::info!("asking {} for {first}", endpoint.url());
             if first != Counts::default() {
-                let acquired = endpoint.acquire_replicas(collectors, learners, &key, *endpoint_timeout);
+                let acquired =
+                    endpoint.acquire_replicas(collectors, learners, &key, *endpoint_timeout);
                 granted = acquired.await?;
                 replicas.sync_listed(&granted);
             }
@@ -256,12 +268,19 @@ impl Coordinator {
 
     /// The settings of the command line.
     fn flag_settings(&self) -> (Counts, Configs) {
-        (self.options.requested_counts(), self.options.configs.clone())
+        (
+            self.options.requested_counts(),
+            self.options.configs.clone(),
+        )
     }
 
     /// The current settings.
     fn current_settings(&self) -> PersistedSettings {
-        PersistedSettings::new(self.flag_settings(), self.scale.wanted_counts(), self.panel.current_configs())
+        PersistedSettings::new(
+            self.flag_settings(),
+            self.scale.wanted_counts(),
+            self.panel.current_configs(),
+        )
     }
 
     /// Restores the settings of the previous coordinator instance.
@@ -280,7 +299,11 @@ impl Coordinator {
     }
 
     /// Stores the settings when they change, until dropped.
-    async fn persist_settings_loop(&self, stored: &BlockingCell<Stored>, mut kept: PersistedSettings) {
+    async fn persist_settings_loop(
+        &self,
+        stored: &BlockingCell<Stored>,
+        mut kept: PersistedSettings,
+    ) {
         loop {
             sleep(self.options.patience.poll).await;
             let orders = self.current_settings();
@@ -288,10 +311,12 @@ impl Coordinator {
                 continue;
             }
             let settings = orders.clone();
-            let keep = move |stored: &mut Stored| settings.save_to(&stored.keeper);
+            let keep = move |stored: &mut Stored| settings.save_to(&stored.store);
             match stored.run_exclusive(keep).await {
                 Ok(()) => kept = orders,
-                Err(error) => tracing::warn!("cannot store the settings, retrying: {}", chain(&error)),
+                Err(error) => {
+                    tracing::warn!("cannot store the settings, retrying: {}", chain(&error));
+                }
             }
         }
     }

@@ -12,12 +12,12 @@
 //! A rank that cannot load a task, or is paused, fails the task. A lost rank ends all ranks: their
 //! processes fail, and the orchestrator replaces the learner group.
 
-mod rank_worker;
 mod group;
-mod rank_zero;
 mod link;
-mod rendezvous;
 mod rank_config;
+mod rank_worker;
+mod rank_zero;
+mod rendezvous;
 
 use std::{future::pending, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     learner::Learner,
     server::{listen, serve, serve_handles},
 };
-use rank_worker::{RankWorker, NoConfig};
+use rank_worker::{NoConfig, RankWorker};
 use rank_zero::RankZeroWorker;
 
 /// Timeouts between ranks.
@@ -67,7 +67,8 @@ pub async fn train_ranks(
     for rank in place.local_ranks() {
         let (place, learner, port) = (place.clone(), learner.clone(), environment.port);
         ranks.spawn(async move {
-            let group = tokio::task::spawn_blocking(move || Group::rendezvous(&place, rank, limits));
+            let group =
+                tokio::task::spawn_blocking(move || Group::rendezvous(&place, rank, limits));
             let group = group.await.map_err(Error::TaskLost)??;
             let port = u32::from(port) + rank;
             let port = u16::try_from(port).map_err(|_| Error::InvalidVariable {

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::{
     Error, Result, chain,
+    lifecycle::{PauseGate, TaskReport},
     replica_table::ReadyReplica,
-    lifecycle::{TaskReport, PauseGate},
     shared_replicas::SharedReplicas,
     wire::{Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
@@ -37,7 +37,11 @@ pub struct DispatchContext<'a> {
 ///
 /// # Errors
 /// Two replicas, or the only one twice, rejected a task as [bad](is_bad_task_status).
-pub async fn dispatch_tasks<T, R>(field: DispatchContext<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
+pub async fn dispatch_tasks<T, R>(
+    field: DispatchContext<'_>,
+    role: Role,
+    tasks: &[T],
+) -> Result<Vec<R>>
 where
     T: Serialize,
     R: TaskReport + DeserializeOwned + Send + 'static,

@@ -81,16 +81,28 @@ impl Endpoint {
     }
 
     /// Requests more replicas once. The idempotency key makes a repetition safe.
-    pub async fn add_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+    pub async fn add_replicas(
+        &self,
+        collectors: u32,
+        learners: u32,
+        key: &str,
+    ) -> Result<Replicas> {
         let request = self.client.post(&self.url);
-        self.change_replicas(request, collectors, learners, key).await
+        self.change_replicas(request, collectors, learners, key)
+            .await
     }
 
     /// Removes this number of replicas and returns their URLs. The idempotency key makes a
     /// repetition safe.
-    pub async fn remove_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+    pub async fn remove_replicas(
+        &self,
+        collectors: u32,
+        learners: u32,
+        key: &str,
+    ) -> Result<Replicas> {
         let request = self.client.delete(&self.url);
-        self.change_replicas(request, collectors, learners, key).await
+        self.change_replicas(request, collectors, learners, key)
+            .await
     }
 
     async fn change_replicas(
@@ -169,7 +181,7 @@ impl Endpoint {
     }
 }
 
-/// Parses a response. The error tells whether a retry can help.
+/// Parses a response. The error shows whether a retry can help.
 fn parse_response(status: StatusCode, body: &[u8]) -> Result<Replicas> {
     let envelope = serde_json::from_slice::<Envelope>(body).unwrap_or_else(|_| Envelope {
         success: false,
@@ -233,11 +245,21 @@ mod tests {
             );
         }
         for status in [200, 401, 403, 409, 429, 500, 503] {
-            assert!(parse_answer(status, body).unwrap_err().is_transient(), "{status}");
+            assert!(
+                parse_answer(status, body).unwrap_err().is_transient(),
+                "{status}"
+            );
         }
         for body in ["<html>", "", r#"{"success": true, "data": 3}"#] {
-            assert!(parse_answer(200, body).unwrap_err().is_transient(), "{body}");
+            assert!(
+                parse_answer(200, body).unwrap_err().is_transient(),
+                "{body}"
+            );
         }
-        assert!(!parse_answer(404, "404 page not found").unwrap_err().is_transient());
+        assert!(
+            !parse_answer(404, "404 page not found")
+                .unwrap_err()
+                .is_transient()
+        );
     }
 }

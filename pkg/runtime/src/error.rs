@@ -83,10 +83,10 @@ pub enum Error {
     },
 
     /// A stored file is invalid.
-    #[error("{what} file is invalid: {reason}")]
+    #[error("{kind} file is invalid: {reason}")]
     BadFile {
         /// The expected kind of file.
-        what: &'static str,
+        kind: &'static str,
         /// The problem.
         reason: String,
     },
@@ -348,7 +348,9 @@ const fn next_step_for(status: Status) -> &'static str {
     match status {
         Status::New => "configure it first",
         Status::Configured | Status::Running | Status::Paused => "pause it first",
-        Status::Exiting | Status::Completed | Status::Error => "the worker has ended or is about to end",
+        Status::Exiting | Status::Completed | Status::Error => {
+            "the worker has ended or is about to end"
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Signals between components, and the event loops that components live on.
+//! Event loops, their components, and the signals between them.
 //!
-//! A component is a state machine: it takes a signal, and emits others into the [`Slot`]s that it was given. Two components work the same
-//! on one loop, where a signal waits in the queue for its turn, and on the loops of two threads. Signals are small, and carry at most the
-//! number of a shared buffer: the data stays where it is.
+//! A component is a state machine: it handles a signal and emits others into its [`Slot`]s. Two
+//! components work the same on one loop, where signals wait in a queue, and on the loops of two
+//! threads. A signal is small and contains at most the number of a shared buffer; data is not
+//! copied.
 
 use std::{
     hint::spin_loop,
@@ -13,36 +14,36 @@ use std::{
     thread::{available_parallelism, yield_now},
 };
 
-/// How often a loop looks for a signal before it lets other threads run, and how often it does that before it sleeps. What is about to come is
-/// taken within a microsecond or two: on a core of its own, and where both threads share one.
+/// Number of busy polls and of yields before a loop sleeps. A signal that is about to arrive is
+/// received within two microseconds.
 const SPINS: usize = 20;
 const YIELDS: usize = 50;
 
-/// Whether another thread can run while this one looks for its signal.
+/// Whether another thread can run during busy polls.
 static SPINNING: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|cores| cores.get() > 1));
 
-/// What is told by signals.
+/// A receiver of signals.
 pub trait Component<S>: Send {
-    /// Takes a signal.
+    /// Handles a signal.
     fn handle_signal(&mut self, signal: S);
 }
 
-/// Where the signals of one component go. Those of one emitter arrive in their order.
+/// The sender of signals to one component. Signals of one emitter keep their order.
 #[derive(Debug)]
 pub struct Slot<S> {
     queue: Sender<Message<S>>,
     place: usize,
 }
 
-/// A signal for the component at a place; none ends the loop.
+/// A signal for the component at a place; no signal ends the loop.
 #[derive(Debug)]
 struct Message<S> {
     place: usize,
     signal: Option<S>,
 }
 
-/// A queue of signals, and the components that take them one after another.
+/// A queue of signals and the components that handle them in order.
 pub struct EventLoop<S> {
     queue: Sender<Message<S>>,
     inbox: Receiver<Message<S>>,
@@ -50,12 +51,12 @@ pub struct EventLoop<S> {
 }
 
 impl<S> Slot<S> {
-    /// Emits a signal. One to a loop that has ended is lost.
+    /// Emits a signal; it is lost if the loop has ended.
     pub fn emit(&self, signal: S) {
         self.send(Some(signal));
     }
 
-    /// Ends the loop, once it has taken what was emitted before.
+    /// Ends the loop after the signals that were emitted before.
     pub fn stop(&self) {
         self.send(None);
     }
@@ -87,7 +88,8 @@ impl<S> Default for EventLoop<S> {
 }
 
 impl<S> EventLoop<S> {
-    /// A slot of this loop. What is emitted into it goes to the component that is put there; without one, to whoever runs the loop.
+    /// A slot of this loop. Its signals are sent to its component, or without one to the caller of
+    /// the loop.
     pub fn new_slot(&mut self) -> Slot<S> {
         self.places.push(None);
         Slot {
@@ -96,12 +98,13 @@ impl<S> EventLoop<S> {
         }
     }
 
-    /// Puts a component at a slot of this loop.
+    /// Sets the component of a slot of this loop.
     pub fn put_component(&mut self, slot: &Slot<S>, component: impl Component<S> + 'static) {
         self.places[slot.place] = Some(Box::new(component));
     }
 
-    /// Runs the components until there is a signal for a slot without one; nothing when the loop was stopped.
+    /// Runs the components until a slot without a component gets a signal; none when the loop was
+    /// stopped.
     pub fn run_until_signal(&mut self) -> Option<S> {
         loop {
             let Message { place, signal } = self.next_message().ok()?;

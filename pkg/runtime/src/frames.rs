@@ -1,24 +1,24 @@
-//! Frame files: what collectors store for learners.
+//! Frame files: collectors store them for learners.
 
 use crate::{
     Result,
-    codec::{Reader, encode_game, open_file, encode_file},
+    codec::{Reader, encode_file, encode_game, open_file},
     game::Game,
     rollout::Trajectory,
 };
 
 const MAGIC: [u8; 4] = *b"DIFR";
 
-/// What a frame file holds.
+/// The content of a frame file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frames {
-    /// Version of the model that collected them.
+    /// Version of the model that collected the frames.
     pub version: u64,
     /// The frames.
     pub trajectories: Vec<Trajectory>,
 }
 
-/// The bytes of a frame file.
+/// Encodes a frame file.
 pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> {
     let mut payload = encode_game(game);
     payload.extend(version.to_le_bytes());
@@ -38,12 +38,12 @@ pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> 
     encode_file(MAGIC, &payload)
 }
 
-/// The frames of a file, which must be of this game.
+/// Decodes a frame file, which must be of this game.
 pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
     let mut reader = open_file("frame", MAGIC, file)?;
     let other = reader.read_game()?;
     if other != game {
-        return Err(reader.bad_file(format!("it is of {other}, not of {game}")));
+        return Err(reader.bad_file(format!("its environment is {other}, not {game}")));
     }
     let version = reader.read_u64()?;
     let count = reader.read_count(5)?;
@@ -59,12 +59,14 @@ pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
 
 fn decode_trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
     let (observation, actions) = (game.rules().observation_size(), game.rules().actions);
-    // Action, reward, log probability, observation.
+    // Bytes per step: action, reward, log probability, observation.
     let steps = reader.read_count(1 + 4 + 4 + 4 * observation)?;
     let terminated = reader.read_u8()? != 0;
-    let taken: Vec<u8> = (0..steps).map(|_| reader.read_u8()).collect::<Result<_>>()?;
+    let taken: Vec<u8> = (0..steps)
+        .map(|_| reader.read_u8())
+        .collect::<Result<_>>()?;
     if taken.iter().any(|action| usize::from(*action) >= actions) {
-        return Err(reader.bad_file("it holds an action that does not exist"));
+        return Err(reader.bad_file("it contains an invalid action"));
     }
     let mut numbers = |count| (0..count).map(|_| reader.read_f32()).collect::<Result<_>>();
     Ok(Trajectory {
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn frames_of_other_environment_are_rejected() {
         let error = decode(Game::CartPole, &encode(Game::Acrobot, 0, &[])).unwrap_err();
-        let reason = "it is of Acrobot-v1, not of CartPole-v1";
+        let reason = "its environment is Acrobot-v1, not CartPole-v1";
         assert!(error.to_string().contains(reason), "{error}");
     }
 

@@ -1,5 +1,4 @@
-//! The environments that can be trained in; each has the physics, the rewards and the endings of
-//! Gymnasium's.
+//! The environments, with the physics, rewards and episode ends of Gymnasium.
 
 mod acrobot;
 mod cartpole;
@@ -12,46 +11,46 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{acrobot::Acrobot, cartpole::CartPole, mountain_car::MountainCar};
 
-/// Which environment.
+/// An environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Game {
-    /// A pole to be kept upright on a cart.
+    /// Balance a pole on a cart.
     #[default]
     CartPole,
-    /// Two links that hang, to be swung up.
+    /// Swing up two linked bars.
     Acrobot,
-    /// A car that is too weak for its hill.
+    /// Drive an underpowered car up a hill.
     MountainCar,
 }
 
-/// What must be known of an environment to train in it.
+/// The constants of an environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Gymnasium's name.
     pub name: &'static str,
-    /// Brings each number of an observation to about the same size, which training likes.
+    /// Scales each number of an observation to about the same size for training.
     pub scale: &'static [f64],
     /// Number of actions.
     pub actions: usize,
-    /// Steps after which an episode is cut.
+    /// Maximum steps of an episode.
     pub max_steps: u32,
     /// Mean return over 100 episodes that counts as solved: Gymnasium's `reward_threshold`.
     pub threshold: f64,
 }
 
 impl Rules {
-    /// Numbers of an observation.
+    /// Length of an observation.
     pub const fn observation_size(&self) -> usize {
         self.scale.len()
     }
 }
 
 impl Game {
-    /// All of them.
+    /// All environments.
     pub const ALL: [Self; 3] = [Self::CartPole, Self::Acrobot, Self::MountainCar];
 
-    /// What must be known of it.
+    /// The constants of this environment.
     pub const fn rules(self) -> &'static Rules {
         match self {
             Self::CartPole => &CartPole::RULES,
@@ -65,7 +64,7 @@ impl Game {
         self.rules().name
     }
 
-    /// The one that Gymnasium calls so.
+    /// Finds an environment by Gymnasium's name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|game| game.name() == name)
     }
@@ -81,7 +80,7 @@ impl TryFrom<String> for Game {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        Self::by_name(&name).ok_or_else(|| format!("there is no environment {name:?}"))
+        Self::by_name(&name).ok_or_else(|| format!("unknown environment {name:?}"))
     }
 }
 
@@ -91,47 +90,47 @@ impl From<Game> for String {
     }
 }
 
-/// The physics of an environment; has no time limit.
+/// The physics of an environment, without time limit.
 ///
-/// The order of the operations is Gymnasium's, so that the numbers are too.
+/// The order of the operations is Gymnasium's, so that the results are equal.
 pub trait World: Sized {
-    /// What the agent sees, in the single precision that Gymnasium gives.
+    /// The observation, in the single precision of Gymnasium.
     type Observation: AsRef<[f32]>;
 
-    /// What must be known of it.
+    /// The constants of the environment.
     const RULES: Rules;
 
-    /// Draws the state that an episode starts in.
+    /// Draws the first state of an episode.
     fn reset(rng: &mut impl Rng) -> Self;
 
-    /// What the agent sees now.
+    /// The observation of the current state.
     fn current_observation(&self) -> Self::Observation;
 
-    /// Goes on by one step with an action below `RULES.actions`; returns its reward, and whether it
-    /// ended the episode.
+    /// Performs one step with an action below `RULES.actions`; returns the reward and whether the
+    /// episode terminated.
     fn step(&mut self, action: u8) -> (f64, bool);
 }
 
 /// How an episode ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The state has no future.
+    /// A terminal state: no future rewards.
     Terminated,
-    /// The time was over.
+    /// The time limit.
     Truncated,
 }
 
-/// One episode: a world with its time limit.
+/// An episode: a world with a time limit.
 #[derive(Clone, Debug)]
 pub struct Episode<W> {
-    /// The world as it is now.
+    /// The current state.
     pub world: W,
     steps: u32,
     total: f64,
 }
 
 impl<W: World> Episode<W> {
-    /// An episode that starts here.
+    /// An episode that starts in this state.
     pub const fn new(world: W) -> Self {
         Self {
             world,
@@ -150,12 +149,12 @@ impl<W: World> Episode<W> {
         self.total
     }
 
-    /// Goes on by one step; returns its reward, and how it ended the episode if it did.
+    /// Performs one step; returns the reward and the end of the episode, if any.
     pub fn step(&mut self, action: u8) -> (f64, Option<Ending>) {
         let (reward, terminated) = self.world.step(action);
         self.steps += 1;
         self.total += reward;
-        // Terminated goes first: a pole that falls in the very last step has fallen.
+        // Termination wins over truncation in the last step.
         let ending = if terminated {
             Some(Ending::Terminated)
         } else {
@@ -177,6 +176,10 @@ mod tests {
             assert_eq!(serde_json::from_str::<Game>(&text).unwrap(), game);
         }
         let error = serde_json::from_str::<Game>("\"Pong-v5\"").unwrap_err();
-        assert!(error.to_string().contains("no environment \"Pong-v5\""));
+        assert!(
+            error
+                .to_string()
+                .contains("unknown environment \"Pong-v5\"")
+        );
     }
 }

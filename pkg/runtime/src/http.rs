@@ -1,4 +1,4 @@
-//! The HTTP client of the runtime.
+//! The HTTP client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,15 +6,15 @@ use reqwest::{Client, dns::Resolve};
 
 use crate::{Error, Result};
 
-/// How long a connection may take to come up, name lookup included.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Connect timeout, including the name lookup.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A client that looks names up as the system does.
+/// A client with the resolver of the system.
 pub fn new_client() -> Result<Client> {
     client_builder().build().map_err(Error::HttpClient)
 }
 
-/// A client that looks names up with `resolver`.
+/// A client with another resolver.
 pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
     client_builder()
         .dns_resolver(resolver)
@@ -23,20 +23,19 @@ pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
 }
 
 fn client_builder() -> reqwest::ClientBuilder {
-    // TLS is compiled in for buckets.
+    // TLS is compiled in for buckets, and a client needs a provider.
     provide_tls();
-    // Everything that is called is inside of the cluster: no TLS, no proxy, and no redirect to somewhere
-    // else.
+    // All called servers are inside the cluster: no TLS, no proxy, no redirects.
     Client::builder()
         .tls_certs_only([])
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
 }
 
-/// Chooses what TLS computes with, for clients cannot be made without that.
+/// Installs the TLS provider, which clients require. See docs/decisions/0006.
 pub(crate) fn provide_tls() {
-    // Another part of the process may have done so.
+    // Another part of the process may have installed it.
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();

@@ -1,4 +1,4 @@
-//! A replica that does nothing until it is told how to end: what tests of the orchestrator run.
+//! An idle replica, for tests of the orchestrator.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -19,25 +19,28 @@ use crate::{
     server::serve_while,
 };
 
-/// How long to wait for a replica that runs, and does not listen yet.
-const LISTENS_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Maximum time until a replica listens.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Answers `/healthz` and the handles of a life cycle, in which nothing is done, until it is told to exit or `POST /release/<code>` tells it
-/// the exit code to end with; none when `shutdown` came first.
-pub async fn run_idle(listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<Option<u8>> {
-    let (told, mut code) = watch::channel(None);
+/// Serves `/healthz` and the life-cycle routes without working, until an exit call or `POST
+/// /release/<code>`. Returns the exit code; none if `shutdown` came first.
+pub async fn run_idle(
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Option<u8>> {
+    let (release, mut code) = watch::channel(None);
     let router = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/release/{code}", post(post_release))
-        .with_state(Arc::new(told));
+        .with_state(Arc::new(release));
     let gate = PauseGate::new_running();
     let router = router.merge(lifecycle_routes(gate.clone()));
     let ended = async {
         tokio::select! {
             code = code.wait_for(Option::is_some) => {
                 let code = code.ok().and_then(|code| *code);
-                tracing::info!("told to end with {}", code.unwrap_or(0));
+                tracing::info!("exiting with code {}", code.unwrap_or(0));
                 code
             }
             () = gate.wait_for_exit() => Some(0),
@@ -47,22 +50,22 @@ pub async fn run_idle(listener: TcpListener, shutdown: impl Future<Output = ()>)
     serve_while(listener, router, ended).await
 }
 
-async fn post_release(State(told): State<Arc<watch::Sender<Option<u8>>>>, Path(code): Path<u8>) {
-    told.send_replace(Some(code));
+async fn post_release(State(release): State<Arc<watch::Sender<Option<u8>>>>, Path(code): Path<u8>) {
+    release.send_replace(Some(code));
 }
 
-/// Tells the replica of this pod that listens on `port` to end with `code`.
+/// Ends the idle replica of this pod, which listens on `port`, with an exit code.
 pub async fn release_idle(port: u16, code: u8) -> Result<()> {
     let url = format!("http://127.0.0.1:{port}/release/{code}");
     let client = http::new_client()?;
-    let deadline = Instant::now() + LISTENS_WITHIN;
+    let deadline = Instant::now() + STARTUP_TIMEOUT;
     loop {
         match client.post(&url).send().await {
             Err(error) if error.is_connect() && Instant::now() < deadline => {
-                sleep(LOOK_EVERY).await;
+                sleep(RETRY_INTERVAL).await;
             }
             Err(source) if source.is_connect() => return Err(Error::Unreachable { url, source }),
-            // It may end before it has answered.
+            // The replica may end before it responds.
             _ => return Ok(()),
         }
     }
@@ -77,8 +80,8 @@ mod tests {
     async fn idle_replica_exits_with_released_code() {
         let listener = listen(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let held = tokio::spawn(run_idle(listener, std::future::pending()));
+        let idle = tokio::spawn(run_idle(listener, std::future::pending()));
         release_idle(port, 7).await.unwrap();
-        assert_eq!(held.await.unwrap().unwrap(), Some(7));
+        assert_eq!(idle.await.unwrap().unwrap(), Some(7));
     }
 }

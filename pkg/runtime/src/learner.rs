@@ -1,4 +1,4 @@
-//! The learner: loads a model, has the batcher make a data set of the frames, trains, stores the next model, reports it.
+//! The learner: loads a model and frames, trains, stores the next model and reports it.
 
 mod batcher;
 
@@ -9,7 +9,7 @@ use crate::{
     env::Environment,
     frames,
     model::{Model, model_file},
-    ppo::{self, SingleProcess, Losses, ProcessGroup, Settings, Step},
+    ppo::{self, Losses, ProcessGroup, Settings, SingleProcess, Step},
     rollout::Trajectory,
     staleness::Staleness,
     storage::Storage,
@@ -18,7 +18,7 @@ use crate::{
 };
 use batcher::Batcher;
 
-/// Does learner tasks.
+/// Runs learner tasks.
 #[derive(Clone, Debug)]
 pub struct Learner {
     environment: Environment,
@@ -70,19 +70,19 @@ impl TaskWorker for Learner {
     }
 }
 
-/// What a task names.
+/// The loaded files of a task.
 #[derive(Debug)]
 pub(crate) struct LoadedTask {
     model: Model,
     trajectories: Vec<Trajectory>,
     /// Frames in the trajectories.
     pub(crate) frames: u64,
-    /// Those of older models, and those that were too old to be among them.
+    /// Counts of stale and dropped frames.
     pub(crate) staleness: Staleness,
 }
 
 impl LoadedTask {
-    /// Makes the model the next version, unless nothing is left to learn from.
+    /// Trains the next model version, unless no frames are left.
     pub(crate) fn train_model(
         &mut self,
         settings: &Settings,
@@ -111,7 +111,7 @@ impl LoadedTask {
 }
 
 impl Learner {
-    /// Loads what a task names.
+    /// Loads the files of a task.
     pub(crate) fn load_task(&self, task: &LearnerTask, settings: &Settings) -> Result<LoadedTask> {
         let game = task.game;
         let model = Model::load_checked(&self.storage, &task.model_path, game, task.model_version)?;
@@ -130,7 +130,7 @@ impl Learner {
         })
     }
 
-    /// Stores the model that was trained, if one was.
+    /// Stores the trained model, if there is one.
     pub(crate) fn store_model(
         &self,
         task: &LearnerTask,
@@ -145,7 +145,9 @@ impl Learner {
         } = trained;
         let (path, bytes) = if model.version == task.model_version {
             let dropped = staleness.dropped;
-            tracing::warn!("did not train: all {dropped} frames are too old");
+            tracing::warn!(
+                "did not train: dropped all {dropped} frames as older than max_policy_lag"
+            );
             (task.model_path.clone(), 0)
         } else {
             let path = task.run.join(model_file(model.version));
@@ -245,6 +247,6 @@ mod tests {
         storage.write(&task.model_path, &model.encode()).unwrap();
         task.model_version = 4;
         let error = learner.run_task(task, 0).unwrap_err().to_string();
-        assert!(error.contains("of model 5, and 4"), "{error}");
+        assert!(error.contains("of model 5, newer than model 4"), "{error}");
     }
 }

@@ -20,13 +20,13 @@
 //! environments per collector must be the same in all collectors.
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
+mod action_choice;
 pub mod adam;
 mod address;
 mod advantage;
 pub mod aggregator;
 pub mod blocking;
 pub mod checkpoint;
-mod action_choice;
 mod codec;
 pub mod collector;
 pub mod config;
@@ -36,11 +36,11 @@ pub mod dispatch;
 pub mod endpoint;
 pub mod env;
 mod error;
-pub mod replica_table;
+pub mod event_loop;
 pub mod frames;
 pub mod game;
-pub mod idle;
 pub mod http;
+pub mod idle;
 pub mod learner;
 pub mod lifecycle;
 pub mod mapping_thread;
@@ -52,16 +52,16 @@ pub mod policy;
 pub mod ppo;
 pub mod probe;
 pub mod progress;
+pub mod replica_table;
 pub mod rollout;
-pub mod shared_replicas;
 pub mod run;
 pub mod sampler;
 pub mod sampling;
 pub mod scale;
 pub mod serial;
 pub mod server;
+pub mod shared_replicas;
 pub mod shutdown;
-pub mod event_loop;
 pub mod staleness;
 pub mod storage;
 pub mod summary;

@@ -7,18 +7,18 @@
 //! See docs/decisions/0019.
 
 mod pause_gate;
-mod routes;
 mod report;
-mod worker_loop;
+mod routes;
 mod status;
+mod worker_loop;
 
 use serde::de::DeserializeOwned;
 
 pub use pause_gate::{InFlightTask, PauseGate};
+pub use report::{PollResult, Report, Stats, TaskReport};
 pub use routes::{LifecycleHandles, lifecycle_routes};
-pub use report::{TaskReport, PollResult, Report, Stats};
-pub use worker_loop::{WorkerControl, LaunchedWorker, launch_worker};
 pub use status::{Call, Status};
+pub use worker_loop::{LaunchedWorker, WorkerControl, launch_worker};
 
 use crate::Result;
 

@@ -1,4 +1,5 @@
-//! A thread that maps what comes in one queue to what goes out by another: the part of a worker that computes beside the one that talks.
+//! A thread that maps the items of one queue to another: computes while the worker thread serves
+//! calls.
 
 use std::{
     sync::{
@@ -12,11 +13,11 @@ use std::{
 
 use crate::{Error, Result};
 
-/// How long it takes at most to hear, without anything coming in, that it is to stop.
-const LISTEN: Duration = Duration::from_millis(100);
+/// Maximum delay until a stop is noticed.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A thread between two queues. It ends when it is stopped, when nobody can put anything into the upstream queue any more, or when nobody reads
-/// the downstream queue.
+/// A thread between two queues. It ends when it is stopped, when all upstream senders are dropped,
+/// or when the downstream receiver is dropped.
 #[derive(Debug)]
 pub struct MappingThread {
     name: &'static str,
@@ -41,7 +42,7 @@ impl std::fmt::Debug for State {
 }
 
 impl MappingThread {
-    /// One that has not started. Without a downstream queue, what `map` returns is dropped.
+    /// A thread that is not started. Without a downstream queue, results are dropped.
     pub fn new<I, O>(
         name: &'static str,
         mut map: impl FnMut(I) -> O + Send + 'static,
@@ -56,7 +57,7 @@ impl MappingThread {
         let stop = stopping.clone();
         let run = move || {
             while !stop.load(Relaxed) {
-                let item = match upstream.recv_timeout(LISTEN) {
+                let item = match upstream.recv_timeout(STOP_POLL_INTERVAL) {
                     Ok(item) => item,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -75,7 +76,7 @@ impl MappingThread {
         }
     }
 
-    /// Starts it; a second time that does nothing.
+    /// Starts the thread; a second call does nothing.
     pub fn start(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
             State::Ready(run) => {
@@ -87,20 +88,20 @@ impl MappingThread {
         Ok(())
     }
 
-    /// Whether it was started and has not ended.
+    /// Whether the thread runs.
     pub fn is_alive(&self) -> bool {
         matches!(&self.state, State::Started(thread) if !thread.is_finished())
     }
 
-    /// Has it end, with what it maps now as the last.
+    /// Stops the thread after the current item.
     pub fn stop(&self) {
         self.stopping.store(true, Relaxed);
     }
 
-    /// Waits until it has ended.
+    /// Waits for the end of the thread.
     ///
     /// # Errors
-    /// [`Error::Panicked`] when the mapping did.
+    /// [`Error::Panicked`] if the mapping panicked.
     pub fn join(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Started(thread) => thread.join().map_err(|_| Error::Panicked(self.name)),
@@ -113,7 +114,7 @@ impl MappingThread {
 }
 
 impl Drop for MappingThread {
-    /// Nobody could stop it any more.
+    /// Stops the thread.
     fn drop(&mut self) {
         self.stop();
     }
@@ -153,25 +154,25 @@ mod tests {
     #[test]
     fn stopped_thread_finishes_current_item() {
         let (upstream, items) = channel();
-        // It hands over, so that the thread is in the middle of the first item.
-        let (begun, begins) = sync_channel(0);
-        let (go_on, goes_on) = sync_channel::<()>(0);
+        // Rendezvous channels: the thread is in the middle of the first item.
+        let (started, has_started) = sync_channel(0);
+        let (resume, resumed) = sync_channel::<()>(0);
         let (downstream, mapped) = channel();
         let map = move |item: u32| {
-            begun.send(item).unwrap();
-            goes_on.recv().unwrap();
+            started.send(item).unwrap();
+            resumed.recv().unwrap();
             item
         };
         let mut thread = MappingThread::new("stopped", map, items, Some(downstream));
         thread.start().unwrap();
         upstream.send(1).unwrap();
         upstream.send(2).unwrap();
-        assert_eq!(begins.recv(), Ok(1));
+        assert_eq!(has_started.recv(), Ok(1));
         thread.stop();
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         thread.join().unwrap();
         assert_eq!(mapped.iter().collect::<Vec<_>>(), [1]);
-        // Without anything coming in it hears of it, too.
+        // An idle thread also notices the stop.
         let (_upstream, items) = channel::<u32>();
         let mut thread = MappingThread::new("idle", |_| (), items, None);
         thread.start().unwrap();

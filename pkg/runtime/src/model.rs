@@ -1,4 +1,4 @@
-//! Model files: the policy, and what the optimiser needs to go on from there.
+//! Model files: the policy and the state of the optimiser.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rand::Rng;
 use crate::{
     Error, Result,
     adam::Adam,
-    codec::{Reader, encode_game, open_file, encode_file},
+    codec::{Reader, encode_file, encode_game, open_file},
     game::Game,
     policy::Policy,
     storage::Storage,
@@ -18,16 +18,16 @@ const MAGIC: [u8; 4] = *b"DIMD";
 /// A version of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Number of updates that led to it.
+    /// Number of updates.
     pub version: u64,
     /// Actor and critic.
     pub policy: Policy,
-    /// The optimiser's state, so that any learner can continue where another one ended.
+    /// State of the optimiser, so that any learner can continue.
     pub adam: Adam,
 }
 
 impl Model {
-    /// The model that training starts with.
+    /// The first model of a training.
     pub fn random(game: Game, rng: &mut impl Rng) -> Self {
         Self {
             version: 0,
@@ -36,13 +36,13 @@ impl Model {
         }
     }
 
-    /// Loads the model that a task names.
+    /// Loads a model and checks its game and version.
     pub fn load_checked(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
         let model = Self::decode(&storage.read(path)?)?;
         let other = model.policy.game();
         if other != game {
             return Err(Error::BadTask(format!(
-                "the model is of {other}, not of {game}"
+                "the environment of the model is {other}, not {game}"
             )));
         }
         if model.version != version {
@@ -54,7 +54,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The bytes of a model file.
+    /// Encodes a model file.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = encode_game(self.policy.game());
         payload.extend(self.version.to_le_bytes());
@@ -69,7 +69,7 @@ impl Model {
         encode_file(MAGIC, &payload)
     }
 
-    /// The model of a model file.
+    /// Decodes a model file.
     pub fn decode(file: &[u8]) -> Result<Self> {
         let mut reader = open_file("model", MAGIC, file)?;
         let game = reader.read_game()?;
@@ -92,7 +92,7 @@ impl Model {
     }
 }
 
-/// Name of the file of a model version, in the run's folder.
+/// File name of a model version in the folder of the run.
 pub(crate) fn model_file(version: u64) -> String {
     format!("model-{version}.bin")
 }
@@ -104,7 +104,7 @@ fn read_values(count: usize, reader: &mut Reader<'_>) -> Result<Vec<f64>> {
             if value.is_finite() {
                 Ok(value)
             } else {
-                Err(reader.bad_file("it holds a number that is not finite"))
+                Err(reader.bad_file("it contains a number that is not finite"))
             }
         })
         .collect()
@@ -138,10 +138,7 @@ mod tests {
         let load = |game| Model::load_checked(&storage, &path, game, 0);
         assert_eq!(load(Game::Acrobot).unwrap(), model);
         let error = load(Game::CartPole).unwrap_err().to_string();
-        assert!(
-            error.contains("of Acrobot-v1, not of CartPole-v1"),
-            "{error}"
-        );
+        assert!(error.contains("is Acrobot-v1, not CartPole-v1"), "{error}");
     }
 
     #[test]

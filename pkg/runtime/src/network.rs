@@ -1,4 +1,5 @@
-//! Actor and critic at work: dense layers with tanh between them and a linear output, computed by candle.
+//! Actor and critic: dense layers with tanh between them and a linear output. Computed by candle;
+//! see docs/decisions/0022.
 
 use candle_core::{D, Device, Tensor, Var};
 
@@ -21,14 +22,14 @@ struct Dense {
 }
 
 impl Network {
-    /// One that acts and judges.
+    /// A network for inference.
     pub(crate) fn new(policy: &Policy) -> Result<Self> {
         Self::from_policy(policy, |numbers, shape| {
             Tensor::from_slice(numbers, shape, &CPU)
         })
     }
 
-    /// One that can also be derived by its parameters.
+    /// A network whose parameters have gradients.
     pub(crate) fn new_trainable(policy: &Policy) -> Result<Self> {
         Self::from_policy(policy, |numbers, shape| {
             Ok(Var::from_slice(numbers, shape, &CPU)?.into_inner())
@@ -60,18 +61,18 @@ impl Network {
         })
     }
 
-    /// What it plays.
+    /// The environment.
     pub(crate) const fn game(&self) -> Game {
         self.game
     }
 
-    /// The parameters, in the order of the policy's.
+    /// The parameters, in the order of the policy.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &Tensor> {
         let layers = self.actor.iter().chain(&self.critic);
         layers.flat_map(|layer| [&layer.weights, &layer.biases])
     }
 
-    /// What the layers are given of observations, a row for each.
+    /// Scaled observations, one row each.
     pub(crate) fn feature_tensor<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
@@ -86,33 +87,36 @@ impl Network {
         Ok(Tensor::from_vec(numbers, (rows, scale.len()), &CPU)?)
     }
 
-    /// Logarithms of the probabilities of the actions, a row for each row of features.
+    /// Log probabilities of the actions, one row per row of features.
     pub(crate) fn log_probabilities(&self, features: &Tensor) -> Result<Tensor> {
         let logits = forward_layers(&self.actor, features)?;
         let normaliser = logits.log_sum_exp(D::Minus1)?.unsqueeze(D::Minus1)?;
         Ok(logits.broadcast_sub(&normaliser)?)
     }
 
-    /// Expected (discounted, scaled) returns from there, a row for each row of features.
+    /// Expected (discounted, scaled) returns, one row per row of features.
     pub(crate) fn state_values(&self, features: &Tensor) -> Result<Tensor> {
         Ok(forward_layers(&self.critic, features)?)
     }
 
-    /// One that is given the observations of another game, and cannot be computed.
+    /// A network with the observation size of another game, whose computation fails.
     #[cfg(test)]
     pub(crate) fn with_wrong_game(self, game: Game) -> Self {
         Self { game, ..self }
     }
 
-    /// Logits of the actions, one observation after the other.
+    /// Logits of the actions of all observations.
     pub(crate) fn action_logits<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Vec<f64>> {
-        tensor_values(&forward_layers(&self.actor, &self.feature_tensor(observations)?)?)
+        tensor_values(&forward_layers(
+            &self.actor,
+            &self.feature_tensor(observations)?,
+        )?)
     }
 
-    /// Expected (discounted, scaled) returns from there.
+    /// Expected (discounted, scaled) returns of all observations.
     pub(crate) fn evaluate_states<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
@@ -121,7 +125,7 @@ impl Network {
     }
 }
 
-/// A column of numbers.
+/// A column vector.
 pub(crate) fn column_tensor(numbers: impl Iterator<Item = f64>) -> Result<Tensor> {
     let numbers: Vec<f64> = numbers.collect();
     let rows = numbers.len();
@@ -167,11 +171,11 @@ mod tests {
                 .flat_map(|one| network.action_logits([*one].into_iter()).unwrap())
                 .collect();
             for rows in [2, 3, 5, 8, 33, 70] {
-                let beside: Vec<_> = seen
+                let batched: Vec<_> = seen
                     .chunks(rows)
                     .flat_map(|some| network.action_logits(some.iter().copied()).unwrap())
                     .collect();
-                assert_eq!(beside, alone, "{game}, {rows} at once");
+                assert_eq!(batched, alone, "{game}, {rows} at once");
             }
         }
     }
@@ -180,7 +184,9 @@ mod tests {
     fn parameters_are_in_policy_order() {
         let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
         let network = Network::new_trainable(&policy).unwrap();
-        let all = network.parameters().map(|tensor| tensor_values(tensor).unwrap());
+        let all = network
+            .parameters()
+            .map(|tensor| tensor_values(tensor).unwrap());
         assert_eq!(all.collect::<Vec<_>>().concat(), policy.parameters());
     }
 }

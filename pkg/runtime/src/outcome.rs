@@ -1,26 +1,26 @@
-//! How a training ended, with or without replicas.
+//! The result of a training.
 
 use std::time::Duration;
 
 use crate::progress::Progress;
 
-/// How a training ended.
+/// The result of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The target was reached.
     Solved,
-    /// Iterations were used up before.
+    /// The maximum number of iterations was reached.
     Unsolved,
-    /// Time was used up before: another may go on.
+    /// The time limit was reached; the training can be resumed.
     TimedOut,
-    /// Somebody asked the process to end: another may go on.
+    /// The process was terminated by a signal; the training can be resumed.
     Interrupted,
-    /// Somebody had the training end, by its handle.
+    /// The training was ended by an exit call.
     Ended,
 }
 
 impl Outcome {
-    /// One line for the log: how it ended, and where.
+    /// The result as one line for the log.
     pub(crate) fn summary_line(self, end: &Progress, episodes: usize, time: Duration) -> String {
         let word = match self {
             Self::Solved => "solved",

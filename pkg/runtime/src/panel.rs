@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::{
     Address, Error, Result, chain,
-    lifecycle::{Call, PauseGate, LifecycleHandles, Report},
+    lifecycle::{Call, LifecycleHandles, PauseGate, Report},
     wire::{Envelope, Role},
 };
 
@@ -121,7 +121,11 @@ impl ControlPanel {
 
     /// Resumes a manually paused replica with the next start of all.
     async fn clear_manual_pause(&self, address: &Address) {
-        self.worker_slot(address).lock().await.known.clear_manual_pause();
+        self.worker_slot(address)
+            .lock()
+            .await
+            .known
+            .clear_manual_pause();
     }
 
     fn worker_slot(&self, address: &Address) -> Arc<WorkerSlot> {
@@ -202,7 +206,7 @@ impl ControlPanel {
         Some(report)
     }
 
-    /// Makes one call to several replicas, whatever the status of the panel, and waits for the
+    /// Makes one call to several replicas, independently of the status of the panel, and waits for the
     /// responses.
     pub async fn call_all(&self, call: Call, addresses: &[Address]) {
         let calls = addresses.iter().map(|address| async move {
@@ -214,7 +218,12 @@ impl ControlPanel {
         join_all(calls).await;
     }
 
-    async fn send_call(&self, address: &Address, call: Call, config: Option<&Value>) -> Result<Report> {
+    async fn send_call(
+        &self,
+        address: &Address,
+        call: Call,
+        config: Option<&Value>,
+    ) -> Result<Report> {
         let url = format!("http://{}/lifecycle/{call}", address.url);
         let limit = if call == Call::Pause {
             PAUSE_TIMEOUT

@@ -1,14 +1,15 @@
-//! The model: an actor that chooses and a critic that judges, as it is stored and improved. `Network` runs it.
+//! The policy: an actor that chooses actions and a critic that estimates returns, as stored and
+//! trained. `Network` computes it.
 
 use rand::{Rng, RngExt};
 
 use crate::game::Game;
 
-/// Width of the two hidden layers of each network that is stored.
+/// Width of both hidden layers of stored policies.
 const HIDDEN: usize = 32;
 
-/// Actor and critic for a game: layers whose parameters stand in one flat vector. Of each layer these are the weights, input by input, and
-/// then the biases.
+/// Actor and critic of a game. All parameters are in one vector: of each layer the weights, input
+/// by input, then the biases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     game: Game,
@@ -17,15 +18,18 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that knows nothing and so chooses about evenly.
+    /// A random policy that chooses actions almost uniformly.
     pub fn random(game: Game, rng: &mut impl Rng) -> Self {
         Self::with_hidden_width(game, HIDDEN, rng)
     }
 
-    /// One whose hidden layers have another width than those that are stored: to see what that costs.
+    /// A policy with another hidden width, for benchmarks.
     pub fn with_hidden_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
         let mut parameters = Vec::new();
-        for (sizes, output_gain) in [(actor_sizes(game, hidden), 0.01), (critic_sizes(game, hidden), 1.0)] {
+        for (sizes, output_gain) in [
+            (actor_sizes(game, hidden), 0.01),
+            (critic_sizes(game, hidden), 1.0),
+        ] {
             let last = sizes.len() - 2;
             for (layer, pair) in sizes.windows(2).enumerate() {
                 let (inputs, outputs) = (pair[0], pair[1]);
@@ -43,7 +47,7 @@ impl Policy {
         }
     }
 
-    /// A policy with given parameters, actor first, if their number is right.
+    /// A policy with these parameters, actor first; none if the count is wrong.
     pub fn from_parameters(game: Game, parameters: Vec<f64>) -> Option<Self> {
         (parameters.len() == Self::parameter_count(game)).then_some(Self {
             game,
@@ -52,7 +56,7 @@ impl Policy {
         })
     }
 
-    /// What it plays.
+    /// The environment.
     pub const fn game(&self) -> Game {
         self.game
     }
@@ -76,7 +80,10 @@ impl Policy {
     pub(crate) fn network_layers(&self) -> [([usize; 4], &[f64]); 2] {
         let actor = actor_sizes(self.game, self.hidden);
         let (actors, critics) = self.parameters.split_at(parameter_total(&actor));
-        [(actor, actors), (critic_sizes(self.game, self.hidden), critics)]
+        [
+            (actor, actors),
+            (critic_sizes(self.game, self.hidden), critics),
+        ]
     }
 }
 

@@ -1,4 +1,4 @@
-//! Proximal policy optimisation: how a learner improves the model from frames.
+//! Proximal policy optimisation.
 
 mod batches;
 mod gradient;
@@ -20,32 +20,33 @@ use crate::{
 
 use batches::Batches;
 use gradient::{LOSSES, Objective, batch_gradient};
-pub use process_group::{SingleProcess, ProcessGroup};
+pub use process_group::{ProcessGroup, SingleProcess};
 
-/// The settings of the method. The defaults solve `CartPole` and `Acrobot` for every seed that
-/// was tried, `MountainCar` for 49 of 50.
+/// The settings of PPO. The defaults solve `CartPole` and `Acrobot` with each tested seed, and
+/// `MountainCar` with 49 of 50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Step size at the start; it falls linearly to a tenth at the end.
+    /// Learning rate at the start; decreases linearly to a tenth.
     pub learning_rate: f64,
-    /// How much of the future counts, per step.
+    /// Discount factor per step.
     pub discount: f64,
-    /// Between the critic's guess (0) and the observed return (1).
+    /// GAE lambda: 0 uses the critic's estimate, 1 the observed return.
     pub trace: f64,
-    /// How far the probability of an action may move in one update.
+    /// Clip range of the probability ratio.
     pub clip: f64,
-    /// Passes over each dataset.
+    /// Passes over each data set.
     pub num_epochs: usize,
     /// Frames per gradient step.
     pub batch_size: usize,
-    /// Gradient steps per pass: the frames are learned from in datasets of so many batches, one after the other; unset, in one.
+    /// Gradient steps per pass: frames are split into data sets of this many batches. Unset: one
+    /// data set.
     pub num_batches_per_epoch: Option<usize>,
-    /// Reward for staying curious, at the start; it falls to nothing at the end.
+    /// Entropy bonus at the start; decreases linearly to 0.
     pub entropy: f64,
-    /// Longest gradient allowed.
+    /// Maximum norm of the gradient.
     pub gradient_norm: f64,
-    /// By how many versions of the model frames may be behind; older ones are dropped.
+    /// Maximum policy lag in versions; older frames are dropped.
     pub max_policy_lag: u64,
 }
 
@@ -67,7 +68,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether one can learn with them.
+    /// Checks the ranges of all fields.
     pub fn check(&self) -> Result<()> {
         let Self {
             learning_rate,
@@ -100,9 +101,9 @@ impl Settings {
             ("entropy", entropy, entropy.is_finite(), "a number"),
             ("gradient_norm", gradient_norm, above(*gradient_norm), ABOVE),
         ];
-        match rules.into_iter().find(|(_, _, holds, _)| !holds) {
+        match rules.into_iter().find(|(_, _, valid, _)| !valid) {
             Some((name, value, _, rule)) => Err(Error::BadConfig(format!(
-                "{name} must be {rule}, and is {value}"
+                "{name} must be {rule}, but is {value}"
             ))),
             None => Ok(()),
         }
@@ -112,19 +113,19 @@ impl Settings {
 const ABOVE: &str = "above 0";
 const SHARE: &str = "in 0..=1";
 
-/// Mean losses over one update.
+/// Mean losses of one update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
-    /// Clipped surrogate of the actor.
+    /// Clipped surrogate loss of the actor.
     pub policy: f64,
     /// Squared error of the critic.
     pub value: f64,
-    /// How undecided the actor is, between 0 and the logarithm of the number of actions.
+    /// Entropy of the actor, between 0 and the logarithm of the number of actions.
     pub entropy: f64,
 }
 
 impl Losses {
-    /// By their names.
+    /// The losses by name.
     pub(crate) fn stats(&self) -> Stats {
         Stats::from([
             ("policy_loss".into(), self.policy),
@@ -134,19 +135,20 @@ impl Losses {
     }
 }
 
-/// What to improve a policy with.
+/// The inputs of an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// The frames.
     pub trajectories: &'a [Trajectory],
-    /// How.
+    /// The settings.
     pub settings: &'a Settings,
-    /// How far the training is, in 0..=1.
+    /// Progress of the training, in 0..=1.
     pub progress: f64,
 }
 
-/// Improves `policy` with frames, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they
-/// must begin with the same policy, optimiser, frames and state of `rng`.
+/// Updates `policy` with frames, together with all other ranks: each computes the gradient of its
+/// shard of each batch, and all make the same step. All ranks must start with the same policy,
+/// optimiser, frames and state of `rng`.
 pub fn update_policy(
     policy: &mut Policy,
     adam: &mut Adam,
@@ -159,7 +161,7 @@ pub fn update_policy(
     Ok(update.mean_losses())
 }
 
-/// An update, which is made gradient step by gradient step.
+/// An update that is made one gradient step at a time.
 #[derive(Debug)]
 pub(crate) struct Update {
     samples: Vec<Sample>,
@@ -194,7 +196,7 @@ impl Update {
         })
     }
 
-    /// Makes the next step; false once all were made.
+    /// Makes the next gradient step; false when all are done.
     pub(crate) fn gradient_step(
         &mut self,
         policy: &mut Policy,
@@ -222,7 +224,7 @@ impl Update {
         Ok(true)
     }
 
-    /// Mean losses over the steps so far.
+    /// Mean losses of all steps so far.
     pub(crate) fn mean_losses(&self) -> Losses {
         let count = self.learned.max(1) as f64;
         let [policy, value, entropy] = self.totals.map(|total| total / count);
@@ -234,7 +236,7 @@ impl Update {
     }
 }
 
-/// Turns the sum over a batch into a mean, no longer than `limit`.
+/// Turns the sum over a batch into a mean, clipped to the norm `limit`.
 fn rescale_gradient(gradient: &mut [f64], batch: usize, limit: f64) {
     let norm = gradient
         .iter()

@@ -1,13 +1,13 @@
-//! `GET`s URLs from inside of a pod, whose image has neither shell nor curl.
+//! `GET`s URLs from inside a pod, whose image has neither shell nor curl.
 
 use std::time::Duration;
 
 use crate::{Error, Result, http};
 
-/// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(3);
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a URL answered.
+/// The response of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status code.
@@ -31,7 +31,7 @@ pub async fn probe_url(url: &str) -> Result<Answer> {
     };
     let response = http::new_client()?
         .get(url)
-        .timeout(LIMIT)
+        .timeout(TIMEOUT)
         .send()
         .await
         .map_err(unreachable)?;

@@ -1,4 +1,4 @@
-//! How the training is going, for people and for `/status`.
+//! The progress of a training, for the log and for `/status`.
 
 use serde::Serialize;
 
@@ -15,24 +15,25 @@ pub struct Progress {
     pub iteration: u64,
     /// Frames collected so far.
     pub frames: u64,
-    /// Mean return of the episodes that ended in the last iteration, with drawn actions; unset where none did.
+    /// Mean return of the episodes that ended in the last iteration, with sampled actions; unset if
+    /// none ended.
     pub mean_return: Option<f64>,
-    /// Mean return of the evaluation episodes, with the likelier actions.
+    /// Mean return of the evaluation episodes, with the most likely actions.
     pub evaluation: Option<f64>,
     /// Frames collected per second in the last iteration.
     pub frames_per_second: f64,
-    /// Collectors that can work.
+    /// Collectors that can take tasks.
     pub collectors: Vec<String>,
-    /// Learners that can work.
+    /// Learners that can take tasks.
     pub learners: Vec<String>,
-    /// Frames of older models than they were to train, so far.
+    /// Counts of stale frames so far.
     pub staleness: Staleness,
-    /// Whether the target is reached.
+    /// Whether the target return is reached.
     pub solved: bool,
 }
 
 impl Progress {
-    /// Its numbers by their names.
+    /// The numbers by name.
     pub(crate) fn stats(&self) -> Stats {
         let counts = [("iteration", self.iteration), ("frames", self.frames)];
         let counts = counts.map(|(name, count)| (name, Some(count as f64)));
@@ -46,7 +47,7 @@ impl Progress {
         known.chain(self.staleness.stats()).collect()
     }
 
-    /// One line for the log.
+    /// The progress as one line for the log.
     pub fn log_line(&self) -> String {
         format!(
             "{}  {}, {}",
@@ -56,7 +57,7 @@ impl Progress {
         )
     }
 
-    /// The same, but for who works.
+    /// The numbers without the replicas, as one line for the log.
     pub(crate) fn log_numbers(&self) -> String {
         let number = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
@@ -73,8 +74,8 @@ impl Progress {
 }
 
 /// A number with its noun.
-pub(crate) fn count_noun(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+pub(crate) fn count_noun(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

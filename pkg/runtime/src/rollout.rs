@@ -1,36 +1,34 @@
-//! What was played.
+//! Sampled trajectories.
 
 /// Consecutive steps of one episode.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trajectory {
-    /// What was seen before each step, and after the last one, one observation after another: one
-    /// more than there are steps.
+    /// The observation before each step and after the last one: one more than there are steps.
     pub observations: Vec<f32>,
-    /// What was done.
+    /// The actions.
     pub actions: Vec<u8>,
-    /// What each step brought.
+    /// The rewards.
     pub rewards: Vec<f32>,
-    /// Logarithm of the probability that the policy gave to each action.
+    /// Log probability of each action under the policy.
     pub log_probabilities: Vec<f32>,
-    /// Whether the last state has no future. Otherwise what lies beyond the last observation still
-    /// has a value.
+    /// Whether the last state is terminal. Otherwise the last observation still has a value.
     pub terminated: bool,
 }
 
-/// What collecting produced.
+/// The result of collecting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rollout {
-    /// The steps, episode by episode; the last may be cut.
+    /// The trajectories, episode by episode; the last may be cut.
     pub trajectories: Vec<Trajectory>,
-    /// Returns of the episodes that ended.
+    /// Returns of the ended episodes.
     pub returns: Vec<f64>,
 }
 
-/// What evaluating produced.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluation {
     /// Return of each episode.
     pub returns: Vec<f64>,
-    /// Steps made.
+    /// Number of steps.
     pub frames: u64,
 }

@@ -10,31 +10,31 @@ use crate::{
     storage::Storage,
 };
 
-/// File of the model that a run ends with.
+/// File name of the final model.
 pub const FINAL_MODEL: &str = "model-final.bin";
 
-/// What the names of runs begin with.
+/// Prefix of the folder names of runs.
 pub(crate) const RUN: &str = "run-";
 
-/// Folder of a job, whose coordinator this environment is of: `<storage>/<namespace>/<job>`.
+/// Folder of a job: `<storage>/<namespace>/<job>`.
 pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> Result<PathBuf> {
     Ok(storage.root().join(environment.job_folder()?))
 }
 
-/// `<storage>/<namespace>/<job>/<run id>`; holds the newest model, and frames while they are in
-/// use.
+/// The folder `<storage>/<namespace>/<job>/<run id>` with the newest model, and with frames while
+/// they are needed.
 #[derive(Clone, Debug)]
 pub struct Run {
     storage: Storage,
     folder: PathBuf,
     model_path: PathBuf,
     model_version: u64,
-    /// Whether the next model learns from the frames of this one.
+    /// Whether the frames of this model train the next one.
     ahead: bool,
 }
 
 impl Run {
-    /// Makes the folder of a new run, with its first model in it.
+    /// Creates the folder of a new run with its first model.
     pub fn create(
         storage: Storage,
         environment: &Environment,
@@ -76,14 +76,15 @@ impl Run {
         self.model_version
     }
 
-    /// Makes room for the frames that the newest model collects: for it to learn from, or `ahead` for the next one.
+    /// Creates the folder for the frames of the newest model. With `ahead`, they train the next
+    /// model.
     pub fn begin_frames(&mut self, ahead: bool) -> Result<()> {
         self.ahead = ahead;
-        self.storage.create_folder(&self.frames_path(self.model_version))
+        self.storage
+            .create_folder(&self.frames_path(self.model_version))
     }
 
-    /// Takes over a new model. The one before and the frames it was trained on are not needed any
-    /// more.
+    /// Records a new model. Removes the previous model and the frames it was trained on.
     pub fn set_model(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
         if model_version <= self.model_version {
             return Err(Error::WentBack {
@@ -105,14 +106,14 @@ impl Run {
         Ok(())
     }
 
-    /// Removes a model that is not gone on with.
+    /// Removes a model that is not used.
     pub fn discard_model(&self, model_path: &Path) {
         if model_path != self.model_path {
             log_removal_error(self.storage.remove(model_path));
         }
     }
 
-    /// Ends the run: only the newest model is left, under its final name. Returns where.
+    /// Ends the run: only the newest model is left, with its final name. Returns its path.
     pub fn finish_run(&mut self) -> Result<&Path> {
         for version in self.model_version.saturating_sub(1)..=self.model_version {
             log_removal_error(self.storage.remove_folder(&self.frames_path(version)));
@@ -130,7 +131,8 @@ impl Run {
     }
 }
 
-/// Removes the folders of runs that were killed, and of finished ones what replicas stored too late. A job has one coordinator, so that is nobody's.
+/// Removes the folders of killed runs, and late files in finished ones. A job has one coordinator,
+/// so nothing else uses them.
 fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
     for folder in storage.list_entries(job)? {
         let name = folder.file_name().and_then(|name| name.to_str());
@@ -144,7 +146,7 @@ fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
         }
         rest.retain(|path| *path != model);
         for path in rest {
-            // Those of frames are the only folders, and have no extension.
+            // Only folders of frames have no extension.
             log_removal_error(if path.extension().is_some() {
                 storage.remove(&path)
             } else {
@@ -155,10 +157,13 @@ fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
     Ok(())
 }
 
-/// No training ends because something of no more use stays, such as frames that somebody who was too slow still writes.
+/// Logs a failed removal. It does not end the training: a slow replica may still write files.
 fn log_removal_error(removed: Result<()>) {
     if let Err(error) = removed {
-        tracing::warn!("something stays that is of no more use: {}", chain(&error));
+        tracing::warn!(
+            "cannot remove files that are no longer needed: {}",
+            chain(&error)
+        );
     }
 }
 
@@ -225,7 +230,7 @@ mod tests {
         let create = |id| Run::create(storage.clone(), &test_environment(), id, &model).unwrap();
         let mut finished = create("run-1");
         finished.finish_run().unwrap();
-        // A learner and a collector were still at work.
+        // A learner and a collector still write.
         finished.begin_frames(false).unwrap();
         let late = finished.folder().join(model_file(1));
         storage.write(&late, &model.encode()).unwrap();
@@ -244,7 +249,7 @@ mod tests {
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
-        // A file is no folder that can be removed.
+        // A file is not a removable folder.
         fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
         let next = run.folder().join("model-1.bin");
         storage.write(&next, &model.encode()).unwrap();

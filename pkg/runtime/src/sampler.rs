@@ -1,13 +1,14 @@
-//! Where trajectories come from, and where they are learned from: Sample Factory's pipeline inside of one process.
+//! The sampler: Sample Factory's asynchronous pipeline (APPO) in one process.
 //!
-//! Rollout workers step environments, inference workers choose the actions, the batcher makes data sets of what was played, and the learner,
-//! where there is one, improves the policy by them. They are [components](crate::event_loop) that tell each other the numbers of [shared
-//! buffers](shared), on one event loop or on a thread each:
+//! Rollout workers step environments, inference workers choose the actions, the batcher builds data
+//! sets, and the learner, if there is one, improves the policy. They are
+//! [components](crate::event_loop) that send each other the numbers of [shared
+//! buffers](shared_buffers), on one event loop or on one thread each:
 //!
 //! ```text
 //!              Begin                         Observed
-//!   main_loop ─────────────► rollout worker ──────────────────► inference worker ◄──┐
-//!   ▲  ▲  │              │  ▲    │  ▲                            │              │
+//!   main ─────────────► rollout worker ──────────────────► inference worker ◄──┐
+//!   loop  │              │  ▲    │  ▲                            │              │
 //!   │  │  │  Finished    │  │    │  └────────────────────────────┘              │ Published, after
 //!   │  ├──│──────────────┘  │    │ Filled        Acted                          │ each gradient step
 //!   │  │  │                 │    ▼                                              │
@@ -18,32 +19,33 @@
 //!   └─────────────────────┘ Learned
 //! ```
 //!
-//! Home is the loop of whoever gives the orders: [`Pipeline`], the [`Sampler`] of a collector, or the runner of a training in one process
-//! ([`serial`](crate::serial)). With batched sampling the batcher passes buffers on to it as they are, and it puts them into the data set.
+//! The main loop belongs to the caller: [`Pipeline`], the [`Sampler`] of a collector, or the runner
+//! of a serial training ([`serial`](crate::serial)). With batched sampling the batcher forwards
+//! buffers unchanged, and the main loop copies them into the data set.
 //!
-//! Each environment has a generator of its own for all that is random, its actions too, and its own share of the work. So what is sampled
-//! does not depend on which thread did what when.
+//! Each environment has its own random number generator and its own share of the work. So the
+//! samples do not depend on the scheduling of threads. See docs/decisions/0020.
 
 mod batcher;
-mod trajectory_buffer;
+mod env_instance;
+mod env_runner;
 mod inference_worker;
 mod learner;
 mod pipeline;
-mod env_instance;
-mod env_runner;
 mod rollout_worker;
 mod running_pipeline;
 mod shared_buffers;
+mod trajectory_buffer;
 mod vector_runner;
 
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
-pub use pipeline::Pipeline;
 pub use env_instance::{EnvInstance, gymnasium_factory};
+pub use pipeline::Pipeline;
 pub(crate) use running_pipeline::RunningPipeline;
-pub(crate) use shared_buffers::{Dataset, TrainingBatch, Order};
+pub(crate) use shared_buffers::{Dataset, Order, TrainingBatch};
 
 use crate::{
     Result,
@@ -52,55 +54,55 @@ use crate::{
     rollout::{Evaluation, Rollout},
 };
 
-/// What trajectories come from.
+/// A source of trajectories.
 pub trait Sampler: Send {
-    /// Plays with drawn actions until there are `frames` steps.
+    /// Samples `frames` steps with drawn actions.
     fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout>;
 
-    /// Plays whole episodes with the likelier actions.
+    /// Plays whole episodes with the most likely actions.
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation>;
 
-    /// Nothing is asked of it for a while: it may give up what it holds.
+    /// Releases threads and memory; the next call starts them again.
     fn stop_workers(&mut self) {}
 }
 
-/// Makes an environment in which an episode begins.
+/// Creates an environment in which an episode begins.
 pub type EnvFactory = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn EnvInstance> + Send + Sync>;
 
-/// What components tell each other; a number is that of a split, of a buffer or of a data set.
+/// The signals between components. A number is that of a split, a buffer or a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
-    /// There is an order.
+    /// An order is published.
     Begin,
-    /// A split's observations wait for actions.
+    /// The observations of a split wait for actions.
     Observed(usize),
-    /// They have them.
+    /// The actions of a split are chosen.
     Acted(usize),
-    /// A trajectory buffer holds steps.
+    /// A trajectory buffer is full.
     Filled(usize),
-    /// A trajectory buffer is to be read as it is.
+    /// A trajectory buffer is forwarded unchanged.
     Passed(usize),
-    /// A data set is whole.
+    /// A data set is complete.
     Dataset(usize),
-    /// A trajectory buffer may be filled again.
+    /// A trajectory buffer is free.
     Freed(usize),
-    /// A split has done its share of the order.
+    /// A split has finished its share of the order.
     Finished(usize),
-    /// There is a lesson, for that data set.
+    /// A training batch for this data set is published.
     Learn(usize),
-    /// It is time for the next gradient step.
+    /// The next gradient step is due.
     Step,
-    /// That buffer holds newer weights.
+    /// This buffer contains newer weights.
     Published(usize),
-    /// All is learned.
+    /// The training batch is done.
     Learned,
-    /// A component cannot do its part.
+    /// A component failed.
     Failed,
-    /// A component panicked, and its thread is lost.
+    /// A component panicked; its thread has ended.
     Lost(&'static str),
 }
 
-/// What one of several has to do, the first ones the most.
+/// The share of one part of a total; the first parts get the remainder.
 const fn share_of(total: usize, parts: usize, part: usize) -> usize {
     total / parts + (part < total % parts) as usize
 }

@@ -1,36 +1,38 @@
-//! How trajectories are sampled: how many environments, and what runs beside what.
+//! The shape of the sampling: number of environments and threads.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Most threads of a kind.
+/// Maximum threads of a kind.
 const MAX_THREADS: usize = 1024;
-/// Most environments of one sampler.
+/// Maximum environments of a sampler.
 const MAX_ENVIRONMENTS: usize = 1 << 16;
-/// Most steps of one trajectory buffer.
+/// Maximum steps of a trajectory buffer.
 const MAX_ROLLOUT: usize = 1 << 16;
 
 /// The shape of the sampling; the names are Sample Factory's.
 ///
-/// What is sampled depends on the seed and the number of environments alone, and on nothing else here.
+/// The samples depend only on the seed and the number of environments. See docs/decisions/0020.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Rollout workers.
     pub num_workers: usize,
-    /// Environments of each rollout worker.
+    /// Environments per rollout worker.
     pub num_envs_per_worker: usize,
-    /// Groups that the environments of a worker are split into. With 2, one half waits for its actions while the other is stepped.
+    /// Splits of a worker's environments. With 2, one half waits for actions while the other is
+    /// stepped.
     pub worker_num_splits: usize,
     /// Inference workers.
     pub policy_workers_per_policy: usize,
-    /// Steps after which a worker hands a trajectory on, in a buffer of that size.
+    /// Steps of a trajectory buffer.
     pub rollout: usize,
-    /// Whether the environments of a split share a trajectory buffer, which is passed through; else each has its own, and the batcher
-    /// puts them together.
+    /// Whether the environments of a split share a trajectory buffer that the batcher forwards.
+    /// Otherwise each has its own, and the batcher joins them.
     pub batched_sampling: bool,
-    /// Whether all runs on one thread. By default it does with one rollout worker and one inference worker.
+    /// Whether all components run on one thread. Default: true with one rollout worker and one
+    /// inference worker.
     pub serial_mode: Option<bool>,
 }
 
@@ -49,7 +51,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether one can sample so.
+    /// Checks the ranges of all fields.
     pub fn check(&self) -> Result<()> {
         let Self {
             num_workers,
@@ -73,7 +75,7 @@ impl Sampling {
         for (name, value, most) in ranges {
             if !(1..=most).contains(value) {
                 return Err(Error::BadConfig(format!(
-                    "--{name} must be in 1..={most}, and is {value}"
+                    "--{name} must be in 1..={most}, but is {value}"
                 )));
             }
         }
@@ -85,8 +87,8 @@ impl Sampling {
         if !environments.is_multiple_of(*splits) {
             let more = environments.next_multiple_of(*splits);
             return Err(Error::BadConfig(format!(
-                "--num_envs_per_worker {environments} cannot be divided by --worker_num_splits {splits}, and splits have the same \
-                 number of environments: take --num_envs_per_worker {more}, or --worker_num_splits 1, which does without double-buffering"
+                "--num_envs_per_worker {environments} cannot be divided by --worker_num_splits {splits}, and all splits need the same \
+                 number of environments: use --num_envs_per_worker {more}, or --worker_num_splits 1 (no double buffering)"
             )));
         }
         Ok(())
@@ -107,7 +109,7 @@ impl Sampling {
         self.num_envs_per_worker / self.worker_num_splits
     }
 
-    /// Whether all runs on one thread.
+    /// Whether all components run on one thread.
     pub(crate) fn is_serial(&self) -> bool {
         let alone = self.num_workers == 1 && self.policy_workers_per_policy == 1;
         self.serial_mode.unwrap_or(alone)
@@ -128,7 +130,7 @@ mod tests {
         let message = check_error(r#"{"num_envs_per_worker": 3}"#);
         for part in [
             "--num_envs_per_worker 3 cannot be divided by --worker_num_splits 2",
-            "take --num_envs_per_worker 4, or --worker_num_splits 1",
+            "use --num_envs_per_worker 4, or --worker_num_splits 1",
         ] {
             assert!(message.contains(part), "{message}");
         }

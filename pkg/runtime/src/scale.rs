@@ -1,5 +1,5 @@
-//! How many replicas a coordinator has: `PUT /replicas` says how many it should have, and the replica endpoint is asked for more or fewer until
-//! it has granted that.
+//! The number of replicas of a coordinator. `PUT /replicas` sets it; the replica endpoint is asked
+//! for more or fewer until it has granted it.
 
 mod pending_changes;
 
@@ -35,7 +35,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of each the smaller number.
+    /// The smaller count of each role.
     pub(crate) fn min_of_each(self, other: Self) -> Self {
         Self {
             collectors: self.collectors.min(other.collectors),
@@ -52,7 +52,7 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// What is to be changed; the rest stays.
+/// The body of `PUT /replicas`; omitted roles do not change.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
@@ -60,57 +60,58 @@ struct Change {
     learners: Option<u32>,
 }
 
-/// How many are wanted. Clones are of the same numbers.
+/// The wanted numbers of replicas. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Scale {
     wanted: watch::Sender<Counts>,
-    /// It has seen nothing but what was wanted at first.
-    orders: watch::Receiver<Counts>,
-    /// Why there can be no others.
+    /// Has seen only the first counts.
+    changes: watch::Receiver<Counts>,
+    /// Why the counts cannot be changed.
     fixed: Option<String>,
 }
 
 impl Scale {
-    /// So many are wanted at first; those that the `job` declares are changed there, if it has no others.
+    /// Starts with these counts. The counts of a `job` that declares its replicas cannot be
+    /// changed.
     pub fn new(first: Counts, declared: bool, job: &str) -> Self {
         let fixed = declared || first == Counts::default();
-        let (wanted, orders) = watch::channel(first);
+        let (wanted, changes) = watch::channel(first);
         Self {
             wanted,
-            orders,
+            changes,
             fixed: fixed.then(|| {
                 format!(
-                    "the replicas are those that the job declares: change them by kubectl di replicas set {job} --collectors=N --learners=M"
+                    "the spec of the job declares its replicas: change them with kubectl di replicas set {job} --collectors=N --learners=M"
                 )
             }),
         }
     }
 
-    /// Whether the job's own spec says how many there are.
+    /// Whether the spec of the job declares the replicas.
     pub const fn is_fixed(&self) -> bool {
         self.fixed.is_some()
     }
 
-    /// So many were wanted of the one before it.
+    /// Restores the counts of the previous coordinator instance.
     pub(crate) fn restore_counts(&self, counts: Counts) {
         self.wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, counts) != counts);
     }
 
-    /// How many are wanted.
+    /// The wanted counts.
     pub fn wanted_counts(&self) -> Counts {
         *self.wanted.borrow()
     }
 
-    /// `GET /replicas` and `PUT /replicas`, in the endpoint's envelope.
+    /// The routes `GET /replicas` and `PUT /replicas`, with the endpoint's envelope.
     pub fn build_router(&self) -> Router {
         Router::new()
             .route("/replicas", get(get_replicas).put(put_replicas))
             .with_state(self.clone())
     }
 
-    /// Asks for more or fewer whenever other numbers are wanted, for ever; again after each pause. The key makes repeating safe, and is of
-    /// this start of a coordinator, which these were granted to before.
+    /// Requests more or fewer replicas after each change, until dropped; retries after `pause`. The
+    /// idempotency key belongs to this coordinator start; `granted` are its first replicas.
     pub async fn follow_wanted(
         &self,
         endpoint: &Endpoint,
@@ -118,47 +119,51 @@ impl Scale {
         pause: Duration,
         granted: &Replicas,
     ) {
-        let mut orders = self.orders.clone();
-        let mut asking = ScaleRequests {
+        let mut changes = self.changes.clone();
+        let mut requests = ScaleRequests {
             endpoint,
             key,
             ledger: PendingChanges::default(),
             number: 0,
-            there: *orders.borrow(),
-            doubtful: None,
+            present: *changes.borrow(),
+            unconfirmed: None,
         };
-        asking.ledger.record_granted(granted, Instant::now());
-        // It cannot close: this is a sender of it.
-        while orders.changed().await.is_ok() {
-            let mut wanted = *orders.borrow_and_update();
-            let mut told = String::new();
+        requests.ledger.record_granted(granted, Instant::now());
+        // The channel cannot close: `self` holds a sender.
+        while changes.changed().await.is_ok() {
+            let mut wanted = *changes.borrow_and_update();
+            let mut logged = String::new();
             loop {
-                match asking.request_step(wanted).await {
+                match requests.request_step(wanted).await {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) if error.is_transient() => {
                         let why = chain(&error);
-                        if why != told {
-                            tracing::warn!("asking for {wanted} again: {why}");
-                            told = why;
+                        if why != logged {
+                            tracing::warn!("request for {wanted} failed, retrying: {why}");
+                            logged = why;
                         }
                         sleep(pause).await;
                     }
                     Err(error) => {
-                        tracing::error!("there cannot be {wanted}: {}", chain(&error));
-                        asking.doubtful = None;
-                        // Unless others are wanted by now, it stays as it is.
+                        tracing::error!("cannot get {wanted}: {}", chain(&error));
+                        requests.unconfirmed = None;
+                        // Unless the wanted counts changed, return to the present ones.
                         self.wanted.send_if_modified(|now| {
-                            *now = if *now == wanted { asking.there } else { *now };
+                            *now = if *now == wanted {
+                                requests.present
+                            } else {
+                                *now
+                            };
                             false
                         });
                         break;
                     }
                 }
-                if orders.has_changed().unwrap_or_default() {
-                    wanted = *orders.borrow_and_update();
-                    if asking.doubtful.take().is_some() {
-                        // If it was served after all, the list tells.
+                if changes.has_changed().unwrap_or_default() {
+                    wanted = *changes.borrow_and_update();
+                    if requests.unconfirmed.take().is_some() {
+                        // The request may have succeeded: wait until the list shows it.
                         sleep(LIST_DELAY).await;
                     }
                 }
@@ -167,57 +172,63 @@ impl Scale {
     }
 }
 
-/// Asks the endpoint, one request after the other.
+/// Sends one request after another to the endpoint.
 struct ScaleRequests<'a> {
     endpoint: &'a Endpoint,
     key: &'a str,
     ledger: PendingChanges,
     number: u64,
-    /// How many there were when it last looked.
-    there: Counts,
-    /// What was asked for with the last key, if it is not known to be granted.
-    doubtful: Option<Step>,
+    /// The counts at the last look at the list.
+    present: Counts,
+    /// The last request, until it is confirmed. It is repeated with the same key.
+    unconfirmed: Option<Step>,
 }
 
 impl ScaleRequests<'_> {
-    /// Makes the next step; whether none was left to make.
+    /// Makes the next request; true if none is needed.
     async fn request_step(&mut self, wanted: Counts) -> Result<bool> {
-        let step = if let Some(step) = self.doubtful {
+        let step = if let Some(step) = self.unconfirmed {
             step
         } else {
             let listed = self.endpoint.list_replicas().await?;
-            let there = self.ledger.count_replicas(&listed, Instant::now());
-            self.there = there;
-            let Some(step) = Step::next_step(there, wanted) else {
-                tracing::info!("there are {there}");
+            let present = self.ledger.count_replicas(&listed, Instant::now());
+            self.present = present;
+            let Some(step) = Step::next_step(present, wanted) else {
+                tracing::info!("reached {present}");
                 return Ok(true);
             };
             self.number += 1;
             step
         };
-        self.doubtful = Some(step);
+        self.unconfirmed = Some(step);
         let key = format!("{}-{}", self.key, self.number);
         match step {
             Step::More(counts) => {
-                tracing::info!("asking for {counts} more");
+                tracing::info!("requesting {counts} more");
                 let Counts {
                     collectors,
                     learners,
                 } = counts;
-                let granted = self.endpoint.add_replicas(collectors, learners, &key).await?;
+                let granted = self
+                    .endpoint
+                    .add_replicas(collectors, learners, &key)
+                    .await?;
                 self.ledger.record_granted(&granted, Instant::now());
             }
             Step::Fewer(counts) => {
-                tracing::info!("asking for {counts} fewer");
+                tracing::info!("removing {counts}");
                 let Counts {
                     collectors,
                     learners,
                 } = counts;
-                let gone = self.endpoint.remove_replicas(collectors, learners, &key).await?;
-                self.ledger.record_removed(&gone, Instant::now());
+                let removed = self
+                    .endpoint
+                    .remove_replicas(collectors, learners, &key)
+                    .await?;
+                self.ledger.record_removed(&removed, Instant::now());
             }
         }
-        self.doubtful = None;
+        self.unconfirmed = None;
         Ok(false)
     }
 }
@@ -240,7 +251,7 @@ async fn put_replicas(State(scale): State<Scale>, body: Bytes) -> Response {
     scale.wanted.send_modify(|wanted| {
         wanted.collectors = change.collectors.unwrap_or(wanted.collectors);
         wanted.learners = change.learners.unwrap_or(wanted.learners);
-        tracing::info!("{wanted} are wanted");
+        tracing::info!("wanted: {wanted}");
     });
     counts_response(scale.wanted_counts())
 }

@@ -1,7 +1,8 @@
-//! The whole training in one process, for a job that is a coordinator and nothing else, and for a trial of a sweep.
+//! A serial training in one process: for a job with only a coordinator, and for a trial of a sweep.
 //!
-//! The [runner](Runner) has the components of the [`sampler`](crate::sampler), and a learner among them, on one event loop or on threads. As
-//! in [`training`](crate::training), all that is random in an iteration comes from the seed and its number.
+//! The [runner](Runner) drives the components of the [`sampler`](crate::sampler) and a learner, on
+//! one event loop or on threads. As in [`training`](crate::training), all randomness of an
+//! iteration is derived from the seed and the iteration number.
 
 mod runner;
 
@@ -28,50 +29,54 @@ use crate::{
 };
 use runner::Runner;
 
-/// Trains beside the event loop, one iteration after the other through the gate, until the training has ended, or it is told to exit or
-/// `shutdown` is ready and the iteration in hand is done. What was kept is gone on from; without a keeper nothing is stored. Returns the last
-/// model, too.
+/// Trains on a blocking thread, one iteration after another through the gate. Ends with the
+/// training, or after the current iteration when there is an exit call or `shutdown` is ready.
+/// Resumes from a checkpoint in `store`; without one nothing is stored. Also returns the last
+/// model.
 pub async fn run(
     goal: Goal,
     settings: Settings,
     sampling: Sampling,
-    keeper: Option<CheckpointStore>,
+    store: Option<CheckpointStore>,
     gate: &PauseGate,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(Outcome, Model)> {
     let start = Instant::now();
     let (pace, episodes) = (goal.pace, goal.evaluation_episodes);
-    let begin = move || Runner::resume_or_start(goal, settings, (&sampling, &gymnasium_factory()), keeper);
+    let begin =
+        move || Runner::resume_or_start(goal, settings, (&sampling, &gymnasium_factory()), store);
     let runner = run_blocking(begin).await?;
     gate.set_stats(runner.stats());
     let runner = BlockingCell::new(runner);
-    let mut told_to_end = pin!(async {
+    let mut stopped = pin!(async {
         tokio::select! {
             () = gate.wait_for_exit() => Outcome::Ended,
             () = shutdown => Outcome::Interrupted,
         }
     });
-    let mut rest = Duration::ZERO;
+    let mut delay = Duration::ZERO;
     let outcome = loop {
-        let passed = async {
-            sleep(rest).await;
+        let admitted = async {
+            sleep(delay).await;
             gate.admit_when_running().await
         };
-        let flight = tokio::select! {
+        let task = tokio::select! {
             biased;
-            outcome = &mut told_to_end => break outcome,
-            flight = passed => flight,
+            outcome = &mut stopped => break outcome,
+            task = admitted => task,
         };
         let iteration = Instant::now();
         let done = runner.run_exclusive(Runner::run_iteration).await?;
         gate.set_stats(runner.read_value(Runner::stats).await);
         match done {
-            ControlFlow::Continue(polled) => flight.complete(polled),
+            ControlFlow::Continue(polled) => task.complete(polled),
             ControlFlow::Break(outcome) => break outcome,
         }
-        rest = pace.saturating_sub(iteration.elapsed());
+        delay = pace.saturating_sub(iteration.elapsed());
     };
-    let (model, end) = runner.run_exclusive(move |runner| runner.finish_training(outcome)).await?;
+    let (model, end) = runner
+        .run_exclusive(move |runner| runner.finish_training(outcome))
+        .await?;
     tracing::info!("{}", outcome.summary_line(&end, episodes, start.elapsed()));
     Ok((outcome, model))
 }

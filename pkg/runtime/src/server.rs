@@ -1,4 +1,4 @@
-//! The HTTP server that collectors and learners share.
+//! The HTTP server of collectors and learners.
 
 use std::{
     future::{Future, IntoFuture},
@@ -19,24 +19,26 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     Error, Result, chain,
-    lifecycle::{WorkerControl, PauseGate, LaunchedWorker, Worker, lifecycle_routes, launch_worker},
-    tasks::{Queue, TaskWorker, TaskLoop},
+    lifecycle::{
+        LaunchedWorker, PauseGate, Worker, WorkerControl, launch_worker, lifecycle_routes,
+    },
+    tasks::{Queue, TaskLoop, TaskWorker},
     wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
 
-/// TaskLoop hold paths, no data.
+/// Maximum request body: tasks contain paths only.
 const BODY_LIMIT: usize = 64 << 10;
-/// Longest time from a request's head to its answer.
+/// Timeout of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(180);
-/// The same of a task; whoever has given it may wait less long.
+/// Timeout of a task; the caller may use a shorter one.
 pub const TASK_LIMIT: Duration = Duration::from_secs(3600);
-/// Where tasks are taken on.
+/// Path of the task route.
 const TASK: &str = "/task";
 
-/// Longest time for the answers that are still on their way when a worker has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Maximum time to finish responses after the worker has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What `/status` tells.
+/// The response of `/status`.
 #[derive(Clone, Debug, Serialize)]
 struct Status {
     role: Role,
@@ -61,8 +63,8 @@ pub async fn listen(port: u16) -> Result<TcpListener> {
         .map_err(|source| Error::Listen { port, source })
 }
 
-/// Launches a worker and serves it, until it ends or `shutdown` is ready. A task that is still running then is left behind: the coordinator
-/// gives it to another replica.
+/// Launches and serves a worker until it ends or `shutdown` is ready. A task that still runs is
+/// abandoned: the coordinator sends it to another replica.
 pub async fn serve<W: TaskWorker>(
     listener: TcpListener,
     worker: W,
@@ -81,17 +83,24 @@ pub async fn serve<W: TaskWorker>(
     serve_worker(listener, life, router, shutdown).await
 }
 
-/// Launches a worker that finds its work itself, and serves its handles, until it ends or `shutdown` is ready.
+/// Launches a worker that finds its own work, and serves its life-cycle routes until it ends or
+/// `shutdown` is ready.
 pub(crate) async fn serve_handles<W: Worker>(
     listener: TcpListener,
     worker: W,
     config: W::Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    serve_worker(listener, launch_worker(worker, config)?, health_route(), shutdown).await
+    serve_worker(
+        listener,
+        launch_worker(worker, config)?,
+        health_route(),
+        shutdown,
+    )
+    .await
 }
 
-/// Works, and serves the handles of the gate that the work goes through, if there is a port for them.
+/// Runs `work` and serves the life-cycle routes of its gate if a port is set.
 pub async fn run_with_lifecycle<T>(
     gate: &PauseGate,
     port: Option<u16>,
@@ -108,7 +117,7 @@ pub async fn run_with_lifecycle<T>(
     let listener = listen(port).await?;
     let address = listener.local_addr();
     let address = address.map_err(|source| Error::Listen { port, source })?;
-    tracing::info!("life-cycle handles on port {}", address.port());
+    tracing::info!("serving the life cycle on port {}", address.port());
     let router = with_limits(health_route().merge(lifecycle_routes(gate.clone())));
     serve_while(listener, router, work).await.flatten()
 }
@@ -121,15 +130,15 @@ async fn serve_worker(
 ) -> Result<()> {
     let LaunchedWorker { control, ended } = life;
     let router = with_limits(router.merge(lifecycle_routes(control)));
-    // It always tells how it ended.
-    let lives = async { ended.await.unwrap_or(Ok(())) };
+    // The thread always sends its result.
+    let result = async { ended.await.unwrap_or(Ok(())) };
     tokio::select! {
-        served = serve_while(listener, router, lives) => served.flatten(),
+        served = serve_while(listener, router, result) => served.flatten(),
         () = shutdown => Ok(()),
     }
 }
 
-/// Serves until `work` is done; who has asked until then gets an answer.
+/// Serves until `work` is done; pending requests are answered.
 pub(crate) async fn serve_while<T>(
     listener: TcpListener,
     router: Router,
@@ -142,13 +151,13 @@ pub(crate) async fn serve_while<T>(
     let mut server = std::pin::pin!(server.into_future());
     let done = tokio::select! {
         ended = &mut server => {
-            let by_itself = || std::io::Error::other("it ended by itself");
+            let by_itself = || std::io::Error::other("the server ended unexpectedly");
             return Err(Error::Serve(ended.err().unwrap_or_else(by_itself)));
         }
         done = work => done,
     };
     drop(end);
-    tokio::time::timeout(LAST_WORDS, server).await.ok();
+    tokio::time::timeout(DRAIN_TIMEOUT, server).await.ok();
     Ok(done)
 }
 
@@ -160,15 +169,15 @@ fn task_router<W: TaskWorker>(shared: Shared<W>) -> Router {
         .merge(health_route())
 }
 
-/// Answers that it is there.
+/// The route `/healthz`.
 pub(crate) fn health_route() -> Router {
     Router::new().route("/healthz", get(async || "ok"))
 }
 
-/// Bounds the time and the size of requests.
+/// Limits the time and the size of requests.
 pub(crate) fn with_limits(router: Router) -> Router {
     router
-        .fallback(async || envelope_error(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .fallback(async || envelope_error(StatusCode::NOT_FOUND, "nothing is served at this path"))
         .method_not_allowed_fallback(async || {
             envelope_error(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -191,7 +200,9 @@ async fn limit_time(request: Request, next: Next) -> Response {
     };
     tokio::time::timeout(longest, next.run(request))
         .await
-        .unwrap_or_else(|_| failure_response(StatusCode::GATEWAY_TIMEOUT, "the request took too long"))
+        .unwrap_or_else(|_| {
+            failure_response(StatusCode::GATEWAY_TIMEOUT, "the request took too long")
+        })
 }
 
 async fn get_status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
@@ -220,7 +231,7 @@ async fn post_task<W: TaskWorker>(
     task_response(outcome)
 }
 
-/// What whoever gave a task is told of it.
+/// The response to a task.
 pub(crate) fn task_response<R: Serialize>(outcome: Result<R>) -> Response {
     match outcome {
         Ok(report) => Json(report).into_response(),
@@ -251,8 +262,7 @@ fn failure_response(status: StatusCode, error: impl Into<String>) -> Response {
         .into_response()
 }
 
-/// A seed from two numbers, by the finaliser of SplitMix64, so that neighbours have nothing in
-/// common.
+/// Derives a seed from two numbers, with the finaliser of SplitMix64.
 pub(crate) const fn mix_seeds(left: u64, right: u64) -> u64 {
     let mut value = left
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -11,9 +11,9 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 use crate::{
     Address, Error, Result, chain,
     endpoint::Endpoint,
-    replica_table::{ReplicaTable, LostReplica, ReplicaTimeouts, ReadyReplica},
     lifecycle::Report,
     panel::{Configs, WorkerGroup},
+    replica_table::{LostReplica, ReadyReplica, ReplicaTable, ReplicaTimeouts},
     wire::{Replicas, Role},
 };
 
@@ -114,7 +114,10 @@ impl SharedReplicas {
                 }
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::warn!("cannot reach the replica endpoint, training continues with the known replicas: {}", chain(&error));
+                    tracing::warn!(
+                        "cannot reach the replica endpoint, training continues with the known replicas: {}",
+                        chain(&error)
+                    );
                 }
                 _ => {}
             }
@@ -174,7 +177,11 @@ impl WorkerGroup for SharedReplicas {
             if report.running {
                 tracing::info!("connected to {}", address.pod);
             } else {
-                tracing::info!("replica {} is {} and gets no tasks", address.pod, report.status);
+                tracing::info!(
+                    "replica {} is {} and gets no tasks",
+                    address.pod,
+                    report.status
+                );
             }
             self.changed.send_replace(());
         }

@@ -1,11 +1,11 @@
-//! Signals that ask the process to end.
+//! Signals that terminate the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{Error, Result};
 
-/// Becomes ready when the process is asked to end. Set up before anything else, as process 1 of a
-/// container ignores signals that it has no handler for.
+/// Receives SIGTERM and SIGINT. Install it first: process 1 of a container ignores signals without
+/// a handler.
 #[derive(Debug)]
 pub struct Shutdown {
     terminate: Signal,
@@ -24,19 +24,19 @@ impl Shutdown {
         })
     }
 
-    /// Whether a signal was waited for, and came.
+    /// Whether a signal was received by [`wait_requested`](Self::wait_requested).
     pub const fn was_requested(&self) -> bool {
         self.was_requested
     }
 
-    /// Waits for a signal, unless there was one.
+    /// Waits for a signal; returns at once if one was received.
     pub async fn wait_requested(&mut self) {
         if self.was_requested {
             return;
         }
         tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("asked to end (SIGTERM)"),
-            _ = self.interrupt.recv() => tracing::info!("asked to end (SIGINT)"),
+            _ = self.terminate.recv() => tracing::info!("received SIGTERM, shutting down"),
+            _ = self.interrupt.recv() => tracing::info!("received SIGINT, shutting down"),
         }
         self.was_requested = true;
     }

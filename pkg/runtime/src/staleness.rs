@@ -1,7 +1,7 @@
-//! How far behind a model the frames are that it learns from.
+//! The policy lag of frames.
 //!
-//! Frames are of the version of the model that collected them. Those of an older one than they train are stale: the method corrects for that,
-//! but the less it can the older they are, so too old ones are dropped.
+//! Frames belong to the model version that collected them. Frames of an older version are stale.
+//! PPO corrects for a small lag only, so older frames are dropped.
 
 use std::ops::AddAssign;
 
@@ -9,19 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::Stats;
 
-/// Frames that were not of the model that they were to train.
+/// Counts of frames of older models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staleness {
-    /// How many were learned from.
+    /// Stale frames that were trained on.
     pub stale: u64,
-    /// How many were dropped.
+    /// Stale frames that were dropped.
     pub dropped: u64,
-    /// By how many versions the oldest of all were behind.
+    /// Maximum lag in versions.
     pub lag: u64,
 }
 
 impl Staleness {
-    /// Counts frames that are behind by `lag` versions, and says whether they are learned from: if they are not behind by more than `most`.
+    /// Counts frames with this lag in versions. Returns whether they are trained on: the lag is at
+    /// most `most`.
     pub fn admit_frames(&mut self, frames: u64, lag: u64, most: u64) -> bool {
         self.lag = self.lag.max(lag);
         let admitted = lag <= most;
@@ -33,7 +34,7 @@ impl Staleness {
         admitted
     }
 
-    /// By their names.
+    /// The counts by name.
     pub fn stats(&self) -> Stats {
         Stats::from([
             ("stale_frames".into(), self.stale as f64),

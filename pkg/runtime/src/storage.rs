@@ -1,4 +1,5 @@
-//! The storage middleware: what all pods of a job share, a folder or a part of a bucket.
+//! The storage that all pods of a job share: a folder or a prefix of a bucket. See
+//! docs/decisions/0023.
 
 mod folder;
 mod objects;
@@ -15,10 +16,10 @@ use std::{
 use crate::{Error, Result};
 use folder::Folder;
 
-/// The largest file that is read; ours are far smaller.
+/// Maximum size of a file.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Where files are, and what can be done with them. Paths are below a root, and checked by whoever has it.
+/// The file operations of a storage. The implementations check that paths are below the root.
 trait Files: Debug + Send + Sync {
     fn create_folder(&self, folder: &Path) -> Result<()>;
     fn write(&self, path: &Path, bytes: &[u8], durably: bool) -> Result<()>;
@@ -29,7 +30,7 @@ trait Files: Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 }
 
-/// What is shared, and all that lies below it. It waits for disks and networks, so it is not for event loops: see
+/// The shared storage. Its methods block, so an event loop calls them through
 /// [`BlockingCell`](crate::blocking::BlockingCell).
 #[derive(Clone, Debug)]
 pub struct Storage {
@@ -38,11 +39,12 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens a folder, making it if needed, or what `s3://BUCKET/PREFIX` names, and proves that it can be written to. How to get at a bucket is
-    /// told by the usual variables, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and so on.
+    /// Opens a folder, created if needed, or the bucket of `s3://BUCKET/PREFIX`, and checks that it
+    /// is writable. The access to a bucket is configured by the usual variables `AWS_ENDPOINT_URL`,
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and so on.
     pub fn open(location: &Path) -> Result<Self> {
         let variables = std::env::vars_os();
-        // One that is no text is none of those.
+        // Other variables are text, so skip those that are not.
         Self::open_with(
             location,
             variables.filter_map(|(name, value)| {
@@ -51,12 +53,12 @@ impl Storage {
         )
     }
 
-    /// The same with these variables.
+    /// The same with other variables.
     pub fn open_with(
         location: &Path,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self> {
-        // With one slash, or none, a bucket is meant, too.
+        // s3:/ and s3: without slashes are also meant as a bucket.
         let is_url = |text: &str| text.contains("://") || text.starts_with("s3:");
         let url = location.to_str().filter(|text| is_url(text));
         let Some(url) = url else {
@@ -73,29 +75,29 @@ impl Storage {
         })
     }
 
-    /// The folder itself, or the URL of the part of the bucket.
+    /// The folder, or the URL of the prefix.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Makes a folder below the root, and its parents.
+    /// Creates a folder below the root and its parents.
     pub fn create_folder(&self, folder: &Path) -> Result<()> {
         self.files.create_folder(folder)
     }
 
-    /// Writes a file so that a reader sees all of it or nothing. The folder must be there. Returns the size.
+    /// Writes a file atomically. The folder must exist. Returns the size.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
         self.files.write(path, bytes, false)?;
         Ok(bytes.len() as u64)
     }
 
-    /// The same, and once it is written it stays, whatever becomes of the machine.
+    /// Writes a file atomically and durably.
     pub fn write_durably(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
         self.files.write(path, bytes, true)?;
         Ok(bytes.len() as u64)
     }
 
-    /// What lies in a folder.
+    /// Lists a folder.
     pub fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         self.files.list_entries(folder)
     }
@@ -105,23 +107,23 @@ impl Storage {
         self.files.read(path)
     }
 
-    /// Removes a file. One that is gone already is fine.
+    /// Removes a file; a missing one is no error.
     pub fn remove(&self, path: &Path) -> Result<()> {
         self.files.remove(path)
     }
 
-    /// Removes a folder with everything in it. One that is gone already is fine.
+    /// Removes a folder with its content; a missing one is no error.
     pub fn remove_folder(&self, folder: &Path) -> Result<()> {
         self.files.remove_folder(folder)
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.files.rename(from, to)
     }
 }
 
-/// What failed with a file or a folder.
+/// The error of a file operation.
 fn file_error(action: &'static str, path: &Path, source: io::Error) -> Error {
     Error::File {
         action,
@@ -130,7 +132,7 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// What a path that leads out of the storage is refused with.
+/// The error of a path outside the storage.
 fn outside_storage(path: &Path, root: &Path) -> Error {
     Error::OutsideStorage {
         path: path.to_owned(),

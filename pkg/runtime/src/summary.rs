@@ -1,4 +1,4 @@
-//! How a training went, iteration by iteration: lines of JSON, for whoever draws curves.
+//! The summary of a training: a JSON line per iteration, for plots.
 
 use std::{
     collections::VecDeque,
@@ -10,24 +10,24 @@ use serde_json::Value;
 
 use crate::{Result, chain, lifecycle::Stats, storage::Storage};
 
-/// Most lines of a file, the newest: some megabytes.
+/// Maximum lines of a file, the newest: some megabytes.
 const MAX_LINES: usize = 10_000;
 
-/// The file of a training. It is written whole, for parts of a bucket cannot be appended to.
+/// The summary file. It is always written whole, because objects of a bucket cannot be appended to.
 #[derive(Debug)]
 pub struct Summary {
     storage: Storage,
     path: PathBuf,
-    /// Least time between two writes.
+    /// Minimum time between two writes.
     every: Duration,
     written_at: Instant,
     lines: VecDeque<String>,
 }
 
 impl Summary {
-    /// That of a training which goes on from an iteration: what was before it stays.
+    /// Opens the summary of a training that resumes from an iteration; earlier lines are kept.
     ///
-    /// # Errors
+    /// The folder cannot be created, or the file cannot be read.
     /// Its folder cannot be made, or the file is there and cannot be read.
     pub fn open(storage: Storage, path: PathBuf, from: u64, every: Duration) -> Result<Self> {
         let folder = path.parent().unwrap_or(&path);
@@ -49,11 +49,11 @@ impl Summary {
         })
     }
 
-    /// Takes the numbers of an iteration in, and writes all if it is time to.
+    /// Adds the stats of an iteration, and writes the file if it is due.
     pub fn record_stats(&mut self, stats: &Stats) {
         match serde_json::to_string(stats) {
             Ok(line) => self.lines.push_back(line),
-            Err(error) => tracing::warn!("a line of the summary is lost: {error}"),
+            Err(error) => tracing::warn!("cannot encode a line of the summary: {error}"),
         }
         let surplus = self.lines.len().saturating_sub(MAX_LINES);
         self.lines.drain(..surplus);
@@ -62,7 +62,7 @@ impl Summary {
         }
     }
 
-    /// Writes all. No training ends because that fails: it is told, and tried again at the next iteration.
+    /// Writes the file. A failure is logged, and the next iteration retries.
     pub fn write_file(&mut self) {
         let mut file = String::new();
         for line in &self.lines {
@@ -71,12 +71,15 @@ impl Summary {
         }
         match self.storage.write(&self.path, file.as_bytes()) {
             Ok(_) => self.written_at = Instant::now(),
-            Err(error) => tracing::warn!("going on without a summary: {}", chain(&error)),
+            Err(error) => tracing::warn!(
+                "cannot write the summary, retrying after the next iteration: {}",
+                chain(&error)
+            ),
         }
     }
 }
 
-/// Whether a line is of an iteration before this one.
+/// Whether a line belongs to an earlier iteration.
 fn is_before(line: &str, from: u64) -> bool {
     let line = serde_json::from_str::<Value>(line).ok();
     let iteration = line.and_then(|line| line.get("iteration")?.as_f64());
@@ -106,7 +109,7 @@ mod tests {
 
         let mut rarely = open(0, 3600);
         note(&mut rarely, 0.0, 9.5);
-        assert!(!path.exists(), "it is not time yet");
+        assert!(!path.exists(), "the write is not due");
         note(&mut rarely, 1.0, 20.0);
         note(&mut rarely, 2.0, 30.0);
         rarely.write_file();
@@ -117,7 +120,11 @@ mod tests {
             "{\"evaluation\":9.5,\"iteration\":0.0}\n{\"evaluation\":20.0,\"iteration\":1.0}\n{\"evaluation\":30.5,\"iteration\":2.0}\n"
         );
         note(&mut open(0, 0), 0.0, 9.5);
-        assert_eq!(read().lines().count(), 1, "one that begins anew");
+        assert_eq!(
+            read().lines().count(),
+            1,
+            "a new training starts an empty file"
+        );
     }
 
     #[test]

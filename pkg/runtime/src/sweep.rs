@@ -1,5 +1,5 @@
-//! A sweep over seeds: each replica trains alone with a seed of its own and tells the coordinator, which ends when it has been told of
-//! as many as it waits for.
+//! A sweep over seeds: each replica trains alone with its own seed and reports to the coordinator,
+//! which ends when it has all reports.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
     server::serve_while,
 };
 
-/// How often a trial tells again: a coordinator that was started anew knows nothing of what the one before it was told.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(3);
+/// Report interval of a trial: a restarted coordinator has lost earlier reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of a report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How the training with one seed ended.
+/// The result of the training with one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The seed.
@@ -28,17 +28,17 @@ pub struct Trial {
     pub solved: bool,
 }
 
-/// Seeds that were told of, and whether each was solved.
+/// The reported seeds, and whether each was solved.
 pub type Trials = BTreeMap<u64, bool>;
 
-/// How a sweep ended.
+/// The result of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SweepResult {
-    /// It was told of all that were wanted.
+    /// All wanted seeds were reported.
     All(Trials),
-    /// It was told to exit by its handle.
+    /// An exit call ended the sweep.
     Ended,
-    /// Somebody asked the process to end.
+    /// A signal terminated the process.
     Interrupted,
 }
 
@@ -47,7 +47,7 @@ struct SweepState {
     wanted: usize,
 }
 
-/// Waits until it was told of as many seeds as are `wanted`, or to exit, or `shutdown` is ready.
+/// Waits for reports of `wanted` seeds, for an exit call, or until `shutdown` is ready.
 pub async fn collect_trials(
     listener: TcpListener,
     wanted: usize,
@@ -61,9 +61,9 @@ pub async fn collect_trials(
         .merge(lifecycle_routes(gate.clone()));
     let ended = async {
         tokio::select! {
-            // It cannot close: the server has the sender of it.
-            Ok(told) = seen.wait_for(|trials| trials.len() >= wanted) => {
-                SweepResult::All(told.clone())
+            // The channel cannot close: the server holds the sender.
+            Ok(trials) = seen.wait_for(|trials| trials.len() >= wanted) => {
+                SweepResult::All(trials.clone())
             }
             () = gate.wait_for_exit() => SweepResult::Ended,
             () = shutdown => SweepResult::Interrupted,
@@ -72,11 +72,11 @@ pub async fn collect_trials(
     serve_while(listener, router, ended).await
 }
 
-async fn post_trial(State(told): State<Arc<SweepState>>, Json(trial): Json<Trial>) {
-    told.trials.send_if_modified(|trials| {
+async fn post_trial(State(sweep): State<Arc<SweepState>>, Json(trial): Json<Trial>) {
+    sweep.trials.send_if_modified(|trials| {
         let is_new = trials.insert(trial.seed, trial.solved).is_none();
         if is_new {
-            let (seed, count, wanted) = (trial.seed, trials.len(), told.wanted);
+            let (seed, count, wanted) = (trial.seed, trials.len(), sweep.wanted);
             let how = if trial.solved { "solved" } else { "not solved" };
             tracing::info!("seed {seed}: {how} ({count} of {wanted})");
         }
@@ -84,27 +84,29 @@ async fn post_trial(State(told): State<Arc<SweepState>>, Json(trial): Json<Trial
     });
 }
 
-/// Tells the coordinator, which is at `host:port`, how a trial ended: again and again, until it is told to end.
+/// Reports a trial to the coordinator at `host:port` regularly, until dropped.
 pub async fn report_trial(client: &Client, coordinator: &str, trial: Trial) {
     let url = format!("http://{coordinator}/trials");
-    let mut was_told = None;
+    let mut was_accepted = None;
     loop {
-        let request = client.post(&url).timeout(LIMIT).json(&trial);
+        let request = client.post(&url).timeout(REPORT_TIMEOUT).json(&trial);
         let answer = request
             .send()
             .await
             .and_then(reqwest::Response::error_for_status);
-        // What stays as it was is not told of again.
-        if was_told.replace(answer.is_ok()) != Some(answer.is_ok()) {
+        // Log changes only.
+        if was_accepted.replace(answer.is_ok()) != Some(answer.is_ok()) {
             match answer {
-                Ok(_) => tracing::info!("told {coordinator}; waiting for the end of the sweep"),
+                Ok(_) => tracing::info!(
+                    "reported the result to {coordinator}, waiting for the end of the sweep"
+                ),
                 Err(error) => {
                     let why = chain(&error.without_url());
-                    tracing::warn!("cannot tell {coordinator}, trying again: {why}");
+                    tracing::warn!("cannot report the result to {coordinator}, retrying: {why}");
                 }
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(REPORT_INTERVAL).await;
     }
 }
 
@@ -129,12 +131,15 @@ mod tests {
     async fn sweep_ends_after_every_seed_reported() {
         let listener = listen(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // Two replicas with one seed are one trial: one that was lost had told, and its replacement tells too.
+        // A replacement reports the seed of a lost replica again.
         for (seed, solved) in [(0, true), (0, true), (1, false)] {
             spawn_report(port, seed, solved);
         }
-        let heard = collect_trials(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, SweepResult::All(Trials::from([(0, true), (1, false)])));
+        let result = collect_trials(listener, 2, pending()).await.unwrap();
+        assert_eq!(
+            result,
+            SweepResult::All(Trials::from([(0, true), (1, false)]))
+        );
     }
 
     #[tokio::test]
@@ -143,21 +148,24 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let port = socket.local_addr().unwrap().port();
         let again = socket.try_clone().unwrap();
-        // With its runtime it loses its connections, as with its process.
+        // Shutting down the runtime closes the connections, as the end of a process does.
         let first = Runtime::new().unwrap();
-        let heard = first.spawn(async {
+        let result = first.spawn(async {
             let listener = TcpListener::from_std(socket).unwrap();
             collect_trials(listener, 1, pending()).await.unwrap()
         });
         spawn_report(port, 0, true);
-        let first_heard = SweepResult::All(Trials::from([(0, true)]));
-        assert_eq!(heard.await.unwrap(), first_heard);
+        let expected = SweepResult::All(Trials::from([(0, true)]));
+        assert_eq!(result.await.unwrap(), expected);
         first.shutdown_background();
 
         let listener = TcpListener::from_std(again).unwrap();
         spawn_report(port, 1, true);
-        let heard = collect_trials(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, SweepResult::All(Trials::from([(0, true), (1, true)])));
+        let result = collect_trials(listener, 2, pending()).await.unwrap();
+        assert_eq!(
+            result,
+            SweepResult::All(Trials::from([(0, true), (1, true)]))
+        );
     }
 
     #[tokio::test]

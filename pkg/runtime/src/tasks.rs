@@ -1,4 +1,5 @@
-//! How collectors and learners live: a poll does the next task of the queue; paused, they take none on.
+//! The worker loop of collectors and learners: a poll runs the next task of the queue; a paused
+//! worker rejects tasks.
 
 use std::{
     collections::VecDeque,
@@ -14,19 +15,19 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, Result, chain,
-    lifecycle::{TaskReport, PollResult, Stats, Worker},
+    lifecycle::{PollResult, Stats, TaskReport, Worker},
     mapping_thread::MappingThread,
     server::mix_seeds,
     wire::Role,
 };
 
-/// What does the tasks of a role.
+/// Runs the tasks of a role.
 pub trait TaskWorker: Send + 'static {
-    /// What comes in.
+    /// The tasks.
     type Task: DeserializeOwned + Send + 'static;
-    /// What goes out.
+    /// The reports.
     type Report: TaskReport + Serialize + Send + 'static;
-    /// What can be configured.
+    /// The configuration.
     type Config: DeserializeOwned + Send;
 
     /// The role.
@@ -35,34 +36,34 @@ pub trait TaskWorker: Send + 'static {
     /// Name of the pod.
     fn pod_name(&self) -> &str;
 
-    /// Number of this replica within its type.
+    /// Index of this replica within its role.
     fn replica_index(&self) -> u64;
 
-    /// What it is configured with.
+    /// The current configuration.
     fn current_config(&self) -> Self::Config;
 
-    /// Takes on another configuration.
+    /// Applies a configuration.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
-    /// Does a task; `fallback_seed` is for tasks that bring none. May take long: runs beside the
-    /// server.
+    /// Runs a task. `fallback_seed` is used by tasks without a seed. May take long: it runs on its
+    /// own thread.
     fn run_task(&mut self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
 
-    /// No task comes for a while, or ever: it may give up what it holds.
+    /// Releases threads and memory until the next task.
     fn stop_workers(&mut self) {}
 }
 
-/// Who waits for what becomes of a task.
+/// Receives the result of a task.
 type Reply<W> = oneshot::Sender<Result<<W as TaskWorker>::Report>>;
 
-/// The tasks that wait for their turn. They are done one after another: more at once would only slow each other down.
+/// The queue of tasks. They run one after another: parallel tasks would only slow each other down.
 pub(crate) struct Queue<W: TaskWorker> {
     waiting: Mutex<Waiting<W>>,
-    /// Whether a task is being done.
+    /// Whether a task is running.
     pub(crate) busy: AtomicBool,
-    /// TaskLoop that were done.
+    /// Number of finished tasks.
     pub(crate) done: AtomicU64,
-    /// TaskLoop that failed.
+    /// Number of failed tasks.
     pub(crate) failed: AtomicU64,
 }
 
@@ -84,7 +85,7 @@ impl<W: TaskWorker> Queue<W> {
         }
     }
 
-    /// Takes a task on, if it may; what becomes of it comes later.
+    /// Queues a task unless the worker is paused; its result arrives later.
     pub(crate) fn push_task(&self, task: W::Task) -> Result<oneshot::Receiver<Result<W::Report>>> {
         let mut waiting = self.lock_waiting();
         if !waiting.open {
@@ -95,7 +96,7 @@ impl<W: TaskWorker> Queue<W> {
         Ok(answer)
     }
 
-    /// The next task that somebody still waits for.
+    /// The next task whose caller still waits.
     fn pop_task(&self) -> Option<(W::Task, Reply<W>)> {
         let mut waiting = self.lock_waiting();
         loop {
@@ -110,7 +111,7 @@ impl<W: TaskWorker> Queue<W> {
         self.lock_waiting().open = true;
     }
 
-    /// Takes no task on any more, and gives back those that have not begun.
+    /// Rejects new tasks and returns the queued ones.
     fn close_queue(&self) {
         let mut waiting = self.lock_waiting();
         waiting.open = false;
@@ -124,13 +125,13 @@ impl<W: TaskWorker> Queue<W> {
     }
 }
 
-/// The life of a [`TaskWorker`]. TaskLoop are computed on a thread of their own: what is lost with it is an error here, and not silence.
+/// Runs a [`TaskWorker`]. Tasks run on their own thread, so a panic is detected.
 pub(crate) struct TaskLoop<W: TaskWorker> {
     worker: Arc<Mutex<W>>,
     replica_index: u64,
     queue: Arc<Queue<W>>,
     computing: MappingThread,
-    orders: Sender<(W::Task, u64)>,
+    tasks: Sender<(W::Task, u64)>,
     outcomes: Receiver<Result<W::Report>>,
     stats: Stats,
 }
@@ -139,7 +140,7 @@ impl<W: TaskWorker> TaskLoop<W> {
     pub(crate) fn new(worker: W, queue: Arc<Queue<W>>) -> Self {
         let replica_index = worker.replica_index();
         let worker = Arc::new(Mutex::new(worker));
-        let (orders, upstream) = channel();
+        let (tasks, upstream) = channel();
         let (downstream, outcomes) = channel();
         let compute = {
             let worker = worker.clone();
@@ -150,7 +151,7 @@ impl<W: TaskWorker> TaskLoop<W> {
             replica_index,
             queue,
             computing: MappingThread::new("compute", compute, upstream, Some(downstream)),
-            orders,
+            tasks,
             outcomes,
             stats: Stats::new(),
         }
@@ -159,8 +160,8 @@ impl<W: TaskWorker> TaskLoop<W> {
     fn compute_task(&mut self, task: W::Task) -> Result<Result<W::Report>> {
         let count = self.queue.done.load(Relaxed) + self.queue.failed.load(Relaxed);
         let fallback_seed = mix_seeds(self.replica_index, count);
-        let ordered = self.orders.send((task, fallback_seed)).ok();
-        let outcome = ordered.and_then(|()| self.outcomes.recv().ok());
+        let queued = self.tasks.send((task, fallback_seed)).ok();
+        let outcome = queued.and_then(|()| self.outcomes.recv().ok());
         match outcome {
             Some(outcome) => Ok(outcome),
             None => Err(self.computing.join().err().unwrap_or(Error::TaskLeft)),
@@ -192,7 +193,7 @@ impl<W: TaskWorker> Worker for TaskLoop<W> {
                 self.stats = report.stats();
                 report.poll_result()
             }
-            // Who gave the task decides what becomes of it, and of whoever fails too many.
+            // The caller decides about the task and about a replica that fails too often.
             Err(error) => {
                 self.queue.failed.fetch_add(1, Relaxed);
                 tracing::error!("task failed: {}", chain(error));
@@ -203,7 +204,7 @@ impl<W: TaskWorker> Worker for TaskLoop<W> {
             Err(error) if error.is_fatal() => (Err(Error::WorkerEnds(chain(&error))), Err(error)),
             outcome => (outcome, Ok(polled)),
         };
-        // Who does not wait any more has given it to another.
+        // A caller that disconnected has sent the task to another replica.
         reply.send(outcome).ok();
         polled
     }
@@ -231,13 +232,13 @@ impl<W: TaskWorker> Worker for TaskLoop<W> {
 }
 
 impl<W: TaskWorker> Drop for TaskLoop<W> {
-    /// Nobody does what waits.
+    /// Returns the queued tasks.
     fn drop(&mut self) {
         self.queue.close_queue();
     }
 }
 
-/// A task that panics takes the thread with it, and ends the worker.
+/// Locks the worker. A panicked task ends the thread and with it the worker.
 fn lock_unpoisoned<W>(worker: &Mutex<W>) -> MutexGuard<'_, W> {
     worker.lock().unwrap_or_else(PoisonError::into_inner)
 }

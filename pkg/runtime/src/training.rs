@@ -1,4 +1,4 @@
-//! The training loop: collect and evaluate, learn, again.
+//! The training loop: collect and evaluate, train, repeat.
 
 use std::{
     path::PathBuf,
@@ -13,24 +13,24 @@ use crate::{
     checkpoint::CheckpointStore,
     dispatch::{DispatchContext, dispatch_tasks},
     game::Game,
-    lifecycle::{TaskReport, Stats},
+    lifecycle::{Stats, TaskReport},
     progress::Progress,
     run::Run,
     server::mix_seeds,
     wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
 };
 
-/// Tasks that the evaluation is split into, so that collectors share it.
+/// Number of evaluation tasks, so that collectors share them.
 const EVALUATION_TASKS: usize = 4;
 
-/// What to train for, and how.
+/// The goal of a training.
 #[derive(Clone, Debug)]
 pub struct Goal {
-    /// What to play.
+    /// The environment.
     pub game: Game,
     /// Mean return over the evaluation episodes that counts as solved.
     pub target_return: f64,
-    /// Updates of the model after which to give up; what falls in the course of a training, such as the learning rate, does so along them.
+    /// Maximum updates of the model. The learning rate and other schedules decrease over them.
     pub max_iterations: u64,
     /// Collector tasks per iteration.
     pub tasks: usize,
@@ -38,17 +38,17 @@ pub struct Goal {
     pub frames_per_task: usize,
     /// Evaluation episodes per iteration.
     pub evaluation_episodes: usize,
-    /// Decides everything random, whoever does the tasks.
+    /// Seed of all randomness, on any replica.
     pub seed: u64,
-    /// Collect with the model that there is while the next one is trained: frames are of the model before the one that learns from them.
+    /// Collect with the current model while the next one is trained, so frames are one version
+    /// behind.
     pub overlap: bool,
-    /// Least time per iteration, for who wants to watch or to disturb a training that would be over
-    /// in seconds.
+    /// Minimum time per iteration, to watch or disturb a short training.
     pub pace: Duration,
 }
 
 impl Goal {
-    /// To solve a game as Gymnasium has it.
+    /// The default goal of a game: Gymnasium's threshold.
     pub const fn for_game(game: Game) -> Self {
         Self {
             game,
@@ -70,34 +70,33 @@ impl Default for Goal {
     }
 }
 
-/// What a training has in the storage.
+/// The stored state of a training.
 #[derive(Debug)]
 pub struct Stored {
     /// Its models and frames.
     pub run: Run,
     /// Its checkpoints.
-    pub keeper: CheckpointStore,
+    pub store: CheckpointStore,
 }
 
-/// Trains from where `stored` and `progress` are until the goal is reached (true) or the iterations are used up (false).
+/// Trains until the goal is reached (true) or the iterations are used up (false).
 pub async fn run_training(
     goal: &Goal,
-    context: DispatchContext<'_>,
+    ctx: DispatchContext<'_>,
     stored: &BlockingCell<Stored>,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
-        context
-            .replicas
+        ctx.replicas
             .ready_replicas(role)
             .into_iter()
             .map(|ready| ready.address.pod)
             .collect::<Vec<_>>()
     };
     let mut frames = progress.borrow().frames;
-    // Where they are that were collected ahead.
+    // Frame files that were collected ahead.
     let mut ahead = None;
-    // What the learner told of the last update.
+    // The stats of the last learner report.
     let mut stats = Stats::new();
     loop {
         let iteration = stored.read_value(|stored| stored.run.model_version()).await;
@@ -108,22 +107,22 @@ pub async fn run_training(
         let begin = stored.run_exclusive(move |stored| stored.run.begin_frames(overlap));
         begin.await?;
         if goal.overlap && ahead.is_none() && !last {
-            // At the start there is no model before this one.
+            // At the start there is no previous model.
             let seed = mix_seeds(seed, u64::MAX - 1);
             let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
             let tasks = tasks.await;
             let tasks = &tasks[..goal.tasks];
-            let reports: Vec<CollectorReport> = dispatch_tasks(context, Role::Collector, tasks).await?;
+            let reports: Vec<CollectorReport> = dispatch_tasks(ctx, Role::Collector, tasks).await?;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
         let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
         let tasks = tasks.await;
-        let collecting = dispatch_tasks(context, Role::Collector, &tasks);
+        let collecting = dispatch_tasks(ctx, Role::Collector, &tasks);
         let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
             Some(frames) => {
                 let task = [learner_task(goal, stored, iteration, frames).await];
-                let learning = dispatch_tasks::<_, LearnerReport>(context, Role::Learner, &task);
+                let learning = dispatch_tasks::<_, LearnerReport>(ctx, Role::Learner, &task);
                 let (reports, learned) = tokio::try_join!(collecting, learning)?;
                 (reports, Some(learned))
             }
@@ -138,7 +137,7 @@ pub async fn run_training(
         progress.send_modify(|progress| {
             progress.iteration = iteration;
             progress.frames = frames;
-            // In a good iteration no episode may end: an older number would look like one of this model.
+            // A long episode may not end in an iteration; an older mean would look current.
             progress.mean_return = mean_return(collected);
             progress.evaluation = evaluation;
             progress.frames_per_second = new_frames as f64 / start.elapsed().as_secs_f64();
@@ -148,10 +147,10 @@ pub async fn run_training(
             tracing::info!("{}", progress.log_line());
         });
         stats.extend(progress.borrow().stats());
-        context.gate.set_stats(stats.clone());
+        ctx.gate.set_stats(stats.clone());
         let noted = stats.clone();
-        let note = move |Stored { keeper, .. }: &mut Stored| {
-            keeper.record_iteration(iteration, &noted);
+        let note = move |Stored { store, .. }: &mut Stored| {
+            store.record_iteration(iteration, &noted);
             Ok(())
         };
         stored.run_exclusive(note).await?;
@@ -172,19 +171,19 @@ pub async fn run_training(
             learned
         } else {
             let task = learner_task(goal, stored, iteration, paths).await;
-            dispatch_tasks(context, Role::Learner, &[task]).await?
+            dispatch_tasks(ctx, Role::Learner, &[task]).await?
         };
         for report in learned {
             stats = report.stats();
             progress.send_modify(|progress| progress.staleness += report.staleness);
             let progress = progress.borrow().clone();
-            let advance = move |Stored { run, keeper }: &mut Stored| {
+            let advance = move |Stored { run, store }: &mut Stored| {
                 if report.frames == 0 {
-                    // All of them were too old. With overlap, those that this model has just collected are not.
+                    // All frames were too old. With overlap, the frames just collected are not.
                     return Ok(());
                 }
                 run.set_model(report.model_path, report.model_version)?;
-                keeper.record_progress(progress.frames, progress.mean_return, || run.model());
+                store.record_progress(progress.frames, progress.mean_return, || run.model());
                 Ok(())
             };
             stored.run_exclusive(advance).await?;
@@ -193,7 +192,7 @@ pub async fn run_training(
     }
 }
 
-/// The task of a learner in an iteration.
+/// The learner task of an iteration.
 async fn learner_task(
     goal: &Goal,
     stored: &BlockingCell<Stored>,
@@ -221,7 +220,7 @@ fn paths_of(reports: &[CollectorReport]) -> Vec<PathBuf> {
     paths.flatten().collect()
 }
 
-/// The tasks of an iteration: first those that collect, then those that evaluate.
+/// The tasks of an iteration: collecting tasks first, then evaluation tasks.
 fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
     let collect = (0..goal.tasks).map(|_| Work::Collect {
         frames: goal.frames_per_task,

@@ -1,5 +1,4 @@
-//! What goes over the wire: the replica endpoint's bodies, and the tasks and reports of this
-//! workload.
+//! The wire format: bodies of the replica endpoint, and tasks and reports of this workload.
 
 use std::path::PathBuf;
 
@@ -7,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     game::Game,
-    lifecycle::{TaskReport, PollResult, Stats},
+    lifecycle::{PollResult, Stats, TaskReport},
     ppo::Losses,
     staleness::Staleness,
 };
 
-/// The two kinds of replicas that a coordinator works with.
+/// The roles of replicas that get tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Produces frames.
+    /// Collects frames.
     Collector,
-    /// Trains on them.
+    /// Trains on frames.
     Learner,
 }
 
 impl Role {
-    /// In one word.
+    /// The name in JSON and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Collector => "collector",
@@ -38,24 +37,24 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// The answer of the replica endpoint, and of the life-cycle handles, to everything.
+/// The response of the replica endpoint and of the life-cycle routes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Whether it did what was asked.
+    /// Whether the request succeeded.
     pub success: bool,
     /// 0 or 1.
     #[serde(default)]
     pub code: i64,
-    /// Why not.
+    /// The error message.
     #[serde(default)]
     pub message: String,
-    /// What was asked for; of no defined shape unless `success`.
+    /// The result; undefined unless `success`.
     #[serde(default)]
     pub data: serde_json::Value,
 }
 
 impl Envelope {
-    /// It was done.
+    /// A successful response.
     pub const fn new_success(data: serde_json::Value) -> Self {
         Self {
             success: true,
@@ -65,7 +64,7 @@ impl Envelope {
         }
     }
 
-    /// It was not.
+    /// A failed response.
     pub const fn new_failure(message: String, data: serde_json::Value) -> Self {
         Self {
             success: false,
@@ -86,80 +85,80 @@ pub struct Replicas {
     /// Collectors.
     #[serde(default)]
     pub collectors: Vec<String>,
-    /// Learners; an aggregator stands for its ddp learners.
+    /// Learners; an aggregator represents its ddp learners.
     #[serde(default)]
     pub learners: Vec<String>,
 }
 
-/// How many replicas of one kind are wanted.
+/// The number of replicas of one role in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// The number.
     pub replicas: u32,
 }
 
-/// Body of the request for more or fewer replicas.
+/// Body of a request to add or remove replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeRequest {
     /// Namespace of the job.
     pub namespace: String,
     /// Pod name of the coordinator.
     pub coordinator: String,
-    /// Collectors to add, or to have go.
+    /// Collectors to add or remove.
     pub collectors: Wanted,
-    /// Learners to add, or to have go.
+    /// Learners to add or remove.
     pub learners: Wanted,
 }
 
 /// A task for a collector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectorTask {
-    /// What is played.
+    /// The environment.
     pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// Version that the model must have.
+    /// The expected model version.
     pub model_version: u64,
     /// File of the model.
     pub model_path: PathBuf,
-    /// Decides everything random in the task; without it the replica's index and task count do.
+    /// Seed of the task; without one it is derived from the replica index and the task count.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// What to do.
+    /// The mode.
     #[serde(flatten)]
     pub work: Work,
 }
 
-/// What a collector can do.
+/// The modes of a collector task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum Work {
-    /// EnvInstance with drawn actions and store the frames.
+    /// Sample with drawn actions and store the frames.
     Collect {
-        /// How many.
+        /// Number of frames.
         frames: usize,
     },
-    /// EnvInstance whole episodes as well as the model can; nothing is stored.
+    /// Play whole episodes with the most likely actions; nothing is stored.
     Evaluate {
-        /// How many.
+        /// Number of episodes.
         episodes: usize,
     },
 }
 
-/// What a collector reports.
+/// The report of a collector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CollectorReport {
-    /// The frame file, when frames were collected.
+    /// The frame file, if frames were collected.
     pub path: Option<PathBuf>,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Steps made.
+    /// Number of steps.
     pub frames: u64,
-    /// Episodes that ended.
+    /// Number of ended episodes.
     pub episodes: u64,
-    /// Mean of their returns; 0 without any.
+    /// Mean return of the episodes; 0 without any.
     pub mean_return: f64,
-    /// Version of the model that played.
+    /// Version of the model.
     #[serde(default)]
     pub model_version: u64,
 }
@@ -167,31 +166,31 @@ pub struct CollectorReport {
 /// A task for a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerTask {
-    /// What is played.
+    /// The environment.
     pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// Frame files, collected with the model below or older ones.
+    /// Frame files of this model version or older ones.
     pub frames: Vec<PathBuf>,
-    /// Version that the model must have.
+    /// The expected model version.
     pub model_version: u64,
     /// File of the model.
     pub model_path: PathBuf,
-    /// How far the training is, in 0..=1; steps get smaller with it.
+    /// Progress of the training, in 0..=1; the learning rate decreases with it.
     pub progress: f64,
-    /// Decides everything random in the task; without it the replica's index and task count do.
+    /// Seed of the task; without one it is derived from the replica index and the task count.
     #[serde(default)]
     pub seed: Option<u64>,
 }
 
-/// What a learner reports.
+/// The report of a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerReport {
-    /// File of the new model; of the one before where all frames were too old.
+    /// File of the new model; of the old one if all frames were too old.
     pub model_path: PathBuf,
     /// Its version.
     pub model_version: u64,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Frames trained on.
     pub frames: u64,
@@ -199,19 +198,19 @@ pub struct LearnerReport {
     pub policy_loss: f64,
     /// Mean loss of the critic.
     pub value_loss: f64,
-    /// How undecided the actor is.
+    /// Mean entropy of the actor.
     pub entropy: f64,
-    /// Of the frames, those of older models.
+    /// Counts of stale frames.
     #[serde(default)]
     pub staleness: Staleness,
 }
 
-/// Whether this is the status of the answer to a task that nobody can do: it makes no sense, or cannot be read.
+/// Whether an HTTP status means a bad task, which no replica can run.
 pub const fn is_bad_task_status(status: u16) -> bool {
     matches!(status, 400 | 422)
 }
 
-/// Status of the answer to a task that a replica does not take on, as it is paused.
+/// HTTP status of a paused replica that rejects a task.
 pub const TAKES_NO_TASK: u16 = 503;
 
 impl TaskReport for CollectorReport {
@@ -253,7 +252,7 @@ impl TaskReport for LearnerReport {
     }
 }
 
-/// What a replica says when a task failed.
+/// The error response to a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The error with its causes.

@@ -4,22 +4,22 @@ use di_runtime::checkpoint::CheckpointPolicy;
 
 use super::parse_duration;
 
-/// When checkpoints are saved, and how many stay.
+/// Flags of the checkpoints.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckpointArgs {
-    /// Least time between two checkpoints, from which a training goes on that was interrupted
+    /// Minimum time between two checkpoints; an interrupted training resumes from the newest
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     save_every: Duration,
-    /// Checkpoints to keep, the newest
+    /// Number of newest checkpoints to keep, 1 to 65535
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     keep_checkpoints: u16,
-    /// Begin anew at each start, and remove the checkpoints of the one before
+    /// Ignore and remove existing checkpoints, and train from scratch
     #[arg(long)]
     fresh: bool,
 }
 
 impl CheckpointArgs {
-    /// What they say.
+    /// The checkpoint policy of the flags.
     pub fn to_policy(&self) -> CheckpointPolicy {
         CheckpointPolicy {
             every: self.save_every,

@@ -1,21 +1,23 @@
 use di_runtime::{Result, config, panel::Configs, ppo::Settings, sampling::Sampling};
 use serde::de::DeserializeOwned;
 
-/// What a coordinator configures its replicas with.
+/// Flags with configurations of the replicas.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// What all collectors are configured with instead of by their flags, as '{"num_workers": 2, "num_envs_per_worker": 4}'; what is left
-    /// out has its default
+    /// Configuration of all collectors, instead of their flags, for example '{"num_workers": 2,
+    /// "num_envs_per_worker": 4}'.
+    /// Omitted fields have their defaults
     #[arg(long, value_name = "JSON", value_parser = parse_sampling)]
     collector_config: Option<Sampling>,
-    /// What all learners are configured with instead of by their flags, as '{"batch_size": 128, "learning_rate": 0.001}'; what is left
-    /// out has its default
+    /// Configuration of all learners, instead of their flags, for example '{"batch_size": 128,
+    /// "learning_rate": 0.001}'.
+    /// Omitted fields have their defaults
     #[arg(long, value_name = "JSON", value_parser = parse_settings)]
     learner_config: Option<Settings>,
 }
 
 impl ConfigArgs {
-    /// What they say.
+    /// The configurations of the flags.
     pub fn to_configs(self) -> Configs {
         Configs {
             collector: self.collector_config,
@@ -32,7 +34,10 @@ fn parse_settings(json: &str) -> Result<Settings, String> {
     parse_checked(json, Settings::check)
 }
 
-fn parse_checked<C: DeserializeOwned>(json: &str, check: fn(&C) -> Result<()>) -> Result<C, String> {
+fn parse_checked<C: DeserializeOwned>(
+    json: &str,
+    check: fn(&C) -> Result<()>,
+) -> Result<C, String> {
     let config = config::parse_config(json.as_bytes()).map_err(|error| error.to_string())?;
     check(&config).map_err(|error| error.to_string())?;
     Ok(config)
@@ -83,7 +88,7 @@ mod tests {
             ),
             (
                 r#"--learner-config={"num_epochs": 0}"#,
-                &["num_epochs must be in 1..=1000, and is 0"],
+                &["num_epochs must be in 1..=1000, but is 0"],
             ),
             (
                 "--learner-config={batch_size: 1}",

@@ -1,7 +1,7 @@
-/// Reads a number that others can be compared with.
+/// Parses a finite number.
 pub fn parse_finite(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| "not a finite number like 475 or -110.5".to_owned())
+    number.ok_or_else(|| "must be a finite number like 475 or -110.5".to_owned())
 }
 
 #[cfg(test)]

@@ -3,41 +3,47 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use di_runtime::{collector::MAX_FRAMES, game::Game, training::Goal};
 
-use super::{parse_duration, finite::parse_finite};
+use super::{finite::parse_finite, parse_duration};
 
-/// What to train for, by however many processes.
+/// Flags of the goal of a training.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GoalArgs {
-    /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
+    /// Gymnasium environment; MountainCar-v0 is not solved with every seed
     #[arg(long, default_value_t, value_parser = environment_parser())]
     environment: Game,
-    /// Mean return over the evaluation episodes that ends the training; over 500 it never does
+    /// Mean return of the evaluation episodes that ends the training; a target above 500 is never
+    /// reached
     /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
     #[arg(long, allow_negative_numbers = true, value_parser = parse_finite)]
     target_return: Option<f64>,
-    /// Updates of the model after which to give up; the learning rate falls along them, so trainings of other numbers differ
+    /// Maximum updates of the model. The learning rate decreases over them, so another maximum
+    /// gives another training
     #[arg(long, default_value_t = 150)]
     max_iterations: u64,
-    /// Collector tasks per iteration, 1 to 1024; who trains alone collects the frames of all
+    /// Collector tasks per iteration, 1 to 1024. Commands of one process collect the frames of all
+    /// tasks
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     tasks: u16,
-    /// Frames per collector task, 1 to 100000; 1048576 of all tasks, but for who trains alone
+    /// Frames per collector task, 1 to 100000. With a coordinator, all tasks together may have
+    /// 1048576 frames
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     frames_per_task: u32,
     /// Evaluation episodes per iteration, 1 to 10000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     evaluation_episodes: u32,
-    /// Collect while the next model is trained: faster, from frames that are behind by one version; who trains alone
-    /// collects them with the weights of each gradient step, beside the learner unless in serial mode
+    /// Collect frames while the next model is trained: faster, but frames are one version behind.
+    /// Commands of one
+    /// process collect with the weights of each gradient step, in parallel with the learner unless
+    /// in serial mode
     #[arg(long)]
     overlap: bool,
-    /// Least time per iteration, to watch a training that would be over in seconds
+    /// Minimum time per iteration, to watch a short training
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pace: Duration,
 }
 
 impl GoalArgs {
-    /// Whether learners can learn from as many frames as are collected.
+    /// Checks that a learner can train on all frames of an iteration.
     pub fn check_frames(&self) -> Result<(), String> {
         let (tasks, frames) = (self.tasks, self.frames_per_task);
         let all = u64::from(tasks) * u64::from(frames);
@@ -45,11 +51,11 @@ impl GoalArgs {
             return Ok(());
         }
         Err(format!(
-            "--tasks {tasks} times --frames-per-task {frames} is {all} frames, and a learner takes {MAX_FRAMES} at most: lower one of them"
+            "--tasks {tasks} times --frames-per-task {frames} is {all} frames, but a learner takes at most {MAX_FRAMES}: reduce one of them"
         ))
     }
 
-    /// What they say, with a seed.
+    /// The goal of the flags, with a seed.
     pub fn to_goal(&self, seed: u64) -> Goal {
         let usual = Goal::for_game(self.environment);
         Goal {
@@ -66,7 +72,7 @@ impl GoalArgs {
     }
 }
 
-/// Reads Gymnasium's name of an environment.
+/// Parses the Gymnasium name of an environment.
 fn environment_parser() -> impl TypedValueParser<Value = Game> {
     PossibleValuesParser::new(Game::ALL.map(Game::name))
         .map(|name| Game::by_name(&name).expect("a possible value"))
@@ -82,7 +88,7 @@ mod tests {
         *,
     };
 
-    /// What a line makes each of those train for that can.
+    /// The goals of all commands with these flags.
     fn parse_goals(line: &str) -> [Goal; 3] {
         ["coordinator", "serial", "trial --seed=0"].map(|command| {
             let line = format!("di-worker {command} {line}");

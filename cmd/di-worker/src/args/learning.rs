@@ -1,11 +1,11 @@
 use clap::builder::RangedU64ValueParser;
 use di_runtime::ppo::Settings;
 
-/// How is learned from frames. The names are Sample Factory's; with `-` instead of `_` they are known, too.
+/// Training flags. The names are Sample Factory's; `-` instead of `_` also works.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Learning")]
 pub struct LearningArgs {
-    /// Frames of each gradient step
+    /// Frames per gradient step, at least 1
     #[arg(
         long = "batch_size",
         alias = "batch-size",
@@ -14,8 +14,9 @@ pub struct LearningArgs {
         default_value_t = Settings::default().batch_size
     )]
     batch_size: usize,
-    /// Gradient steps of each pass: the frames of a task are learned from in datasets of so many batches, one after the
-    /// other [default: all in one]
+    /// Gradient steps per pass, at least 1: the frames of a task are split into data sets of this
+    /// many batches, trained on
+    /// one after another [default: one data set]
     #[arg(
         long = "num_batches_per_epoch",
         alias = "num-batches-per-epoch",
@@ -23,7 +24,7 @@ pub struct LearningArgs {
         value_parser = at_least_one()
     )]
     batches: Option<usize>,
-    /// Passes over each dataset
+    /// Passes over each data set, 1 to 1000
     #[arg(
         long = "num_epochs",
         alias = "num-epochs",
@@ -32,7 +33,7 @@ pub struct LearningArgs {
         default_value_t = Settings::default().num_epochs
     )]
     epochs: usize,
-    /// Versions of the model by which frames may be behind; older ones are counted and dropped
+    /// Maximum policy lag of frames, in model versions; older frames are counted and dropped
     #[arg(
         long = "max-policy-lag",
         value_name = "VERSIONS",
@@ -42,7 +43,7 @@ pub struct LearningArgs {
 }
 
 impl LearningArgs {
-    /// What they say.
+    /// The settings of the flags.
     pub fn to_settings(&self) -> Settings {
         Settings {
             batch_size: self.batch_size,

@@ -1,11 +1,12 @@
 use clap::ArgAction;
 use di_runtime::sampling::Sampling;
 
-/// How trajectories are sampled. The names are Sample Factory's; with `-` instead of `_` they are known, too.
+/// Sampling flags. The names are Sample Factory's; `-` instead of `_` also works.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Rollout workers, which step environments
+    /// Rollout workers, 1 to 1024: each steps its environments, on its own thread unless in serial
+    /// mode. Use one per core
     #[arg(
         long = "num_workers",
         alias = "num-workers",
@@ -13,7 +14,9 @@ pub struct SamplingArgs {
         default_value_t = 1
     )]
     workers: usize,
-    /// Environments of each rollout worker
+    /// Environments per rollout worker, 1 to 65536; a multiple of worker_num_splits. The samples
+    /// depend on the total number
+    /// of environments, so all collectors need the same
     #[arg(
         long = "num_envs_per_worker",
         alias = "num-envs-per-worker",
@@ -21,8 +24,9 @@ pub struct SamplingArgs {
         default_value_t = 2
     )]
     environments: usize,
-    /// Groups of as many environments each that those are split into: with 2, one waits for its actions while the
-    /// other is stepped
+    /// Splits of a rollout worker's environments, at least 1. With 2 (double buffering) one half
+    /// waits for its actions while
+    /// the other is stepped; with 1 the worker waits
     #[arg(
         long = "worker_num_splits",
         alias = "worker-num-splits",
@@ -30,7 +34,8 @@ pub struct SamplingArgs {
         default_value_t = 2
     )]
     splits: usize,
-    /// Inference workers, which choose the actions
+    /// Inference workers, 1 to 1024: each chooses the actions for some of the splits, on its own
+    /// thread unless in serial mode
     #[arg(
         long = "policy_workers_per_policy",
         alias = "policy-workers-per-policy",
@@ -38,10 +43,13 @@ pub struct SamplingArgs {
         default_value_t = 1
     )]
     policy_workers: usize,
-    /// Steps after which a trajectory is handed to the batcher
+    /// Environment steps per trajectory buffer, 1 to 65536; a full buffer is sent to the batcher.
+    /// The samples do not depend on it
     #[arg(long, value_name = "STEPS", default_value_t = 32)]
     rollout: usize,
-    /// Have the environments of a split share a trajectory buffer, which the batcher passes through
+    /// Let the environments of a split share one trajectory buffer, which the batcher forwards
+    /// without a copy. Otherwise each
+    /// environment has its own buffer
     #[arg(
         long = "batched_sampling",
         alias = "batched-sampling",
@@ -52,7 +60,7 @@ pub struct SamplingArgs {
         default_missing_value = "true"
     )]
     batched: bool,
-    /// Run everything on one thread, and not on one for each worker and one for the batcher
+    /// Run all workers and the batcher on one thread instead of one thread each
     /// [default: true with one worker of each kind]
     #[arg(
         long = "serial_mode",
@@ -65,7 +73,7 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// What they say.
+    /// The sampling of the flags.
     pub const fn to_sampling(&self) -> Sampling {
         Sampling {
             num_workers: self.workers,

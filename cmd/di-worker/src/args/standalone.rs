@@ -1,13 +1,14 @@
 use std::path::PathBuf;
 
-use super::{GoalArgs, CheckpointArgs, LearningArgs, SamplingArgs};
+use super::{CheckpointArgs, GoalArgs, LearningArgs, SamplingArgs};
 
-/// How a process trains that needs no other.
+/// Flags of the commands that train in one process.
 #[derive(Debug, clap::Args)]
 pub struct StandaloneArgs {
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// Where checkpoints are, a folder or s3://BUCKET/PREFIX: without it there are none, and each start begins anew
+    /// Storage of the checkpoints: a folder or s3://BUCKET/PREFIX. Without it there are none, and
+    /// each start trains from scratch
     #[arg(long, value_name = "FOLDER|URL")]
     pub storage: Option<PathBuf>,
     #[command(flatten)]

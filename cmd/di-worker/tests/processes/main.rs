@@ -1,10 +1,10 @@
-//! The worker as it runs in a pod, a process each.
+//! Tests of the worker process as it runs in a pod.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
-mod standalone;
 mod ranks;
 mod replicas;
+mod standalone;
 
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -26,21 +26,21 @@ impl Worker {
         Self { child, lines }
     }
 
-    /// Waits for a line with these words; what it says from there.
+    /// Waits for a line with these words; returns the line from there.
     fn wait_for_line(&mut self, words: &str) -> String {
-        let mut said = String::new();
+        let mut lines = String::new();
         for line in self.lines.by_ref() {
             let line = line.unwrap();
             if let Some(at) = line.find(words) {
                 return line[at..].to_owned();
             }
-            said += &line;
-            said.push('\n');
+            lines += &line;
+            lines.push('\n');
         }
-        panic!("no {words:?} in {said}");
+        panic!("no {words:?} in {lines}");
     }
 
-    /// Sends a signal; the exit code.
+    /// Sends a signal; returns the exit code.
     fn exit_code_after_signal(mut self, signal: &str) -> Option<i32> {
         let kill = format!("kill -{signal} {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
@@ -62,7 +62,7 @@ struct LifecycleHandles {
 }
 
 impl LifecycleHandles {
-    /// Those of a worker on this machine.
+    /// The life-cycle routes of a worker on this machine.
     fn at(port: &str) -> Self {
         let url = format!("http://127.0.0.1:{port}/lifecycle");
         let client = http::new_client().unwrap();

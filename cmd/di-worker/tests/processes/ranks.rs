@@ -1,4 +1,4 @@
-//! Ranks of a learner that trains with several GPUs.
+//! Ranks of a learner group.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -28,12 +28,12 @@ fn bound(port: u16) -> Option<TcpListener> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok()
 }
 
-/// A port that nobody listens on.
+/// A free port.
 pub(crate) fn free_port() -> u16 {
     bound(0).unwrap().local_addr().unwrap().port()
 }
 
-/// Two of them in a row; the first.
+/// The first of two consecutive free ports.
 fn free_pair() -> u16 {
     loop {
         let port = free_port();
@@ -43,7 +43,8 @@ fn free_pair() -> u16 {
     }
 }
 
-/// A pod of so many of the two ranks. They listen from `port` on, and meet the others at `meeting`.
+/// A pod with `local` of the two ranks. They listen from `port` on; `meeting` is the rendezvous
+/// port.
 fn pod(first: u16, local: u16, port: u16, meeting: u16, storage: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));
     command.args(["learner", "--storage"]).arg(storage);
@@ -62,24 +63,24 @@ fn pod(first: u16, local: u16, port: u16, meeting: u16, storage: &Path) -> Comma
 async fn poll_error_is_logged_and_exits_1() {
     let folder = tempfile::tempdir().unwrap();
     let (port, meeting) = (free_port(), free_port());
-    // Any port will do for who is not called.
+    // Port 0: the first rank is not called.
     let mut first = Worker::start(&mut pod(0, 1, 0, meeting, folder.path()));
     let mut second = Worker::start(&mut pod(1, 1, port, meeting, folder.path()));
-    first.wait_for_line("rank 0 has met all others");
-    second.wait_for_line("rank 1 has met all others");
+    first.wait_for_line("rank 0 has joined the other ranks");
+    second.wait_for_line("rank 1 has joined the other ranks");
     let handles = LifecycleHandles::at(&port.to_string());
     assert_eq!(handles.call("start").await.status, Status::Running);
     assert_eq!(first.exit_code_after_signal("KILL"), None);
-    let told = second.wait_for_line("learner error: ");
+    let report = second.wait_for_line("learner error: ");
     assert!(
-        told.contains("0 polls") && told.contains("rank 0 is lost"),
-        "{told}"
+        report.contains("0 polls") && report.contains("lost rank 0"),
+        "{report}"
     );
-    second.wait_for_line("ERROR rank 0 is lost");
+    second.wait_for_line("ERROR lost rank 0");
     assert_eq!(second.child.wait().unwrap().code(), Some(1));
 }
 
-/// A task that is stored.
+/// Stores a task with its files.
 fn stored(storage: &Storage) -> LearnerTask {
     let game = Game::CartPole;
     let task = LearnerTask {
@@ -117,7 +118,7 @@ async fn two_ranks_in_one_pod_train_same_model() {
     let mut both = Worker::start(&mut pod(0, 2, port, free_port(), folder.path()));
     let handles = [port, port + 1].map(|port| LifecycleHandles::at(&port.to_string()));
     for _ in &handles {
-        both.wait_for_line("has met all others");
+        both.wait_for_line("has joined the other ranks");
     }
     for handles in &handles {
         assert_eq!(handles.call("start").await.status, Status::Running);
@@ -130,7 +131,11 @@ async fn two_ranks_in_one_pod_train_same_model() {
     assert!(difference.abs() < 1e-9, "{report:?}, alone {alone:?}");
 
     let second = handles[1].call("pause").await;
-    assert_eq!((second.polls, second.samples), (1, 500), "it took its part");
+    assert_eq!(
+        (second.polls, second.samples),
+        (1, 500),
+        "it trained its shard"
+    );
     handles[0].call("exit").await;
     assert_eq!(both.child.wait().unwrap().code(), Some(0));
 }
@@ -140,7 +145,7 @@ fn ranks_exit_143_on_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     let mut both = Worker::start(&mut pod(0, 2, free_pair(), free_port(), folder.path()));
     for _ in 0..2 {
-        both.wait_for_line("has met all others");
+        both.wait_for_line("has joined the other ranks");
     }
     assert_eq!(both.exit_code_after_signal("TERM"), Some(143));
 }

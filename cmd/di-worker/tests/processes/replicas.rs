@@ -1,10 +1,10 @@
-//! Replicas that are sent away, and such as have nothing left to do.
+//! Exit codes of replicas.
 
 use std::{path::Path, process::Command};
 
 use crate::{LifecycleHandles, Worker, ranks::free_port};
 
-/// A replica of this role whose endpoint answers nobody.
+/// A replica of this role whose endpoint does not answer.
 fn replica(role: &str, storage: &Path) -> (Worker, LifecycleHandles) {
     let port = free_port().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));

@@ -1,4 +1,4 @@
-//! Trainings of one process that is told to end, and started anew.
+//! Trainings in one process that are interrupted and restarted.
 
 use std::{
     fs,
@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::{LifecycleHandles, Worker};
 
 const COORDINATOR: &str = "KUBERNETES_COORDINATOR_URL";
-/// So long that it is told to end in the iteration that it has begun with, however slow the machine is.
+/// An iteration long enough that the process is stopped in its first one.
 const SLOWLY: [&str; 2] = ["--pace", "1h"];
-/// A training of small steps that does not end, and does not say more than a pipe holds while nobody reads.
+/// An endless training with small iterations, whose log fits into a pipe that is not read.
 const FOREVER: [&str; 10] = [
     "--target-return",
     "501",
@@ -29,11 +29,11 @@ const FOREVER: [&str; 10] = [
 ];
 
 impl Worker {
-    /// Trains to the end; all that is told of it but the time.
+    /// Waits for the end of the training; returns its summary without the time.
     fn wait_until_solved(&mut self) -> String {
         let solved = self.wait_for_line("solved: ");
-        let (told, _time) = solved.rsplit_once(", ").unwrap();
-        told.to_owned()
+        let (summary, _time) = solved.rsplit_once(", ").unwrap();
+        summary.to_owned()
     }
 }
 
@@ -52,15 +52,15 @@ fn trial(seed: &str, storage: &Path) -> Command {
     command
 }
 
-/// Trains in a pod of a job, as far as its handles go; any port will do.
+/// Starts a training in a pod of a job with a free port.
 fn in_a_job(command: &mut Command, port: &str) -> (Worker, LifecycleHandles) {
     let mut worker = Worker::start(command.env(port, "0"));
-    let said = worker.wait_for_line("handles on port ");
+    let said = worker.wait_for_line("life cycle on port ");
     let handles = LifecycleHandles::at(said.rsplit(' ').next().unwrap());
     (worker, handles)
 }
 
-/// Names of the checkpoints of a seed in a folder, if it has any.
+/// File names of the checkpoints of a seed.
 fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
     let found = fs::read_dir(folder.join(format!("checkpoints-CartPole-v1-{seed}")));
     let found = found.into_iter().flatten();
@@ -71,7 +71,7 @@ fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
     names
 }
 
-/// The summary of a seed in a folder: a line for each iteration, in their order.
+/// The summary of a seed in a folder: one line per iteration.
 fn summary(folder: &Path, seed: &str) -> Vec<Value> {
     let path = folder.join(format!("summaries/CartPole-v1-{seed}.jsonl"));
     let text = fs::read_to_string(path).unwrap();
@@ -84,7 +84,7 @@ fn summary(folder: &Path, seed: &str) -> Vec<Value> {
     lines
 }
 
-/// What the policy lost in the last iteration of a training that has gone so far.
+/// Policy loss of the last iteration.
 fn policy_loss(summary: &[Value]) -> f64 {
     assert!(summary.len() > 2, "{summary:?}");
     summary[summary.len() - 1]["policy_loss"].as_f64().unwrap()
@@ -115,15 +115,19 @@ fn interrupted_training_resumes_from_checkpoint() {
     assert_eq!(checkpoints(folder.path(), "2"), names(&[1]));
 
     let mut second = Worker::start(stored().args(SLOWLY));
-    second.wait_for_line("going on from");
+    second.wait_for_line("resuming from");
     second.wait_for_line("iteration   1");
     assert_eq!(second.exit_code_after_signal("INT"), Some(143));
     assert_eq!(checkpoints(folder.path(), "2"), names(&[1, 2]));
 
     let mut third = Worker::start(stored().args(["--save-every", "0s"]));
-    third.wait_for_line("going on from");
+    third.wait_for_line("resuming from");
     third.wait_for_line("saved");
-    assert_eq!(third.wait_until_solved(), solved, "as if it had not been disturbed");
+    assert_eq!(
+        third.wait_until_solved(),
+        solved,
+        "equal to the uninterrupted training"
+    );
     assert_eq!(third.child.wait().unwrap().code(), Some(0));
     let left = fs::read_dir(folder.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
@@ -165,9 +169,13 @@ fn trials_with_two_seeds_share_storage_independently() {
     }
 
     let mut again = Worker::start(&mut trial("1", folder.path()));
-    again.wait_for_line("going on from");
+    again.wait_for_line("resuming from");
     again.wait_until_solved();
-    assert_eq!(again.exit_code_after_signal("TERM"), Some(0), "it has trained to the end");
+    assert_eq!(
+        again.exit_code_after_signal("TERM"),
+        Some(0),
+        "the training has ended"
+    );
     assert_eq!(of("1"), names(&[]));
     assert_eq!(of("0"), names(&[1]));
     let summary = |seed| summary(&folder.path().join("rl/sweep"), seed);
@@ -185,7 +193,7 @@ async fn serial_training_is_paused_and_stopped_over_http() {
     let paused = handles.call("pause").await;
     assert_eq!(paused.status, Status::Paused);
     assert!(paused.polls > 0 && paused.samples > 0 && paused.stats.contains_key("evaluation"));
-    // As fast as it would have been.
+    // Another training makes progress meanwhile.
     Worker::start(serial().args(FOREVER)).wait_for_line("iteration   2");
     assert_eq!(handles.status().await, paused);
 
@@ -209,7 +217,7 @@ async fn trial_serves_lifecycle_until_sweep_ends() {
     assert_eq!(worker.child.wait().unwrap().code(), Some(143));
 
     let (mut worker, handles) = in_a_job(&mut trial("3", folder.path()), "COLLECTOR_PORT");
-    worker.wait_for_line("going on from");
+    worker.wait_for_line("resuming from");
     worker.wait_until_solved();
     assert_eq!(handles.status().await.status, Status::Running);
     handles.call("exit").await;

@@ -127,7 +127,8 @@ impl WorkerGroup for RankGroup {
                 address.url
             );
         }
-        self.gate.set_stat(IDLE_RANK, lowest.map(|rank| rank as f64));
+        self.gate
+            .set_stat(IDLE_RANK, lowest.map(|rank| rank as f64));
     }
 
     fn are_owned_exclusively(&self) -> bool {

@@ -5,7 +5,8 @@ use std::{
 
 use super::Checkpoint;
 use crate::{
-    Error, Result, chain, game::Game, lifecycle::Stats, model::Model, storage::Storage, summary::Summary,
+    Error, Result, chain, game::Game, lifecycle::Stats, model::Model, storage::Storage,
+    summary::Summary,
 };
 
 /// The settings that a coordinator received at run time.
@@ -49,7 +50,12 @@ pub struct CheckpointStore {
 impl CheckpointStore {
     /// Opens the store of a game and seed: `checkpoints-GAME-SEED` and `summaries/GAME-SEED.jsonl`
     /// in `folder`.
-    pub fn open(storage: Storage, folder: &Path, of: (Game, u64), keep: CheckpointPolicy) -> Result<Self> {
+    pub fn open(
+        storage: Storage,
+        folder: &Path,
+        of: (Game, u64),
+        keep: CheckpointPolicy,
+    ) -> Result<Self> {
         let (game, seed) = of;
         let folder = folder.join(format!("checkpoints-{game}-{seed}"));
         storage.create_folder(&folder)?;
@@ -118,7 +124,10 @@ impl CheckpointStore {
             return;
         }
         if let Err(error) = self.save(model) {
-            tracing::warn!("cannot save a checkpoint, retrying after the next iteration: {}", chain(&error));
+            tracing::warn!(
+                "cannot save a checkpoint, retrying after the next iteration: {}",
+                chain(&error)
+            );
         }
     }
 
@@ -154,7 +163,10 @@ impl CheckpointStore {
             let path = summaries.join(format!("{game}-{seed}.jsonl"));
             match Summary::open(self.storage.clone(), path, iteration, self.keep.every) {
                 Ok(summary) => self.summary = Some(summary),
-                Err(error) => tracing::warn!("cannot open the summary, retrying after the next iteration: {}", chain(&error)),
+                Err(error) => tracing::warn!(
+                    "cannot open the summary, retrying after the next iteration: {}",
+                    chain(&error)
+                ),
             }
         }
         if let Some(summary) = &mut self.summary {
@@ -171,7 +183,9 @@ impl CheckpointStore {
 
     /// Stores the settings of a coordinator for the next coordinator instance.
     pub fn save_settings(&self, file: &[u8]) -> Result<()> {
-        let written = self.storage.write_durably(&self.folder.join(SETTINGS_FILE), file);
+        let written = self
+            .storage
+            .write_durably(&self.folder.join(SETTINGS_FILE), file);
         written.map(drop)
     }
 
@@ -185,7 +199,10 @@ impl CheckpointStore {
     /// Removes all checkpoints of a finished training. A failure is only logged.
     pub fn remove_finished(&self) {
         if let Err(error) = self.remove_all() {
-            tracing::warn!("cannot remove the checkpoints of the finished training: {}", chain(&error));
+            tracing::warn!(
+                "cannot remove the checkpoints of the finished training: {}",
+                chain(&error)
+            );
         }
     }
 
@@ -199,7 +216,7 @@ impl CheckpointStore {
         match checkpoint.check_matches(version, game, seed) {
             Ok(()) => Ok(checkpoint),
             Err(reason) => Err(Error::BadFile {
-                what: "checkpoint",
+                kind: "checkpoint",
                 reason,
             }),
         }

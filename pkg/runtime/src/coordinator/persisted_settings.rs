@@ -25,7 +25,9 @@ impl PersistedSettings {
         match serde_json::from_slice::<Self>(file) {
             Ok(orders) => (orders.flags == *flags).then_some(orders),
             Err(error) => {
-                tracing::warn!("using the flags: cannot parse the stored settings (orders.json): {error}");
+                tracing::warn!(
+                    "using the flags: cannot parse the stored settings (orders.json): {error}"
+                );
                 None
             }
         }
@@ -33,15 +35,15 @@ impl PersistedSettings {
 
     /// Stores the settings. Settings that equal the flags are stored only if others were stored
     /// before.
-    pub(super) fn save_to(&self, keeper: &CheckpointStore) -> Result<()> {
-        if self.equal_flags() && keeper.load_settings()?.is_none() {
+    pub(super) fn save_to(&self, store: &CheckpointStore) -> Result<()> {
+        if self.equal_flags() && store.load_settings()?.is_none() {
             return Ok(());
         }
         let file = serde_json::to_vec(self).map_err(|error| Error::BadFile {
-            what: "orders",
+            kind: "settings",
             reason: error.to_string(),
         })?;
-        keeper.save_settings(&file)
+        store.save_settings(&file)
     }
 
     fn equal_flags(&self) -> bool {
@@ -64,7 +66,13 @@ mod tests {
     fn open_store(folder: &tempfile::TempDir) -> CheckpointStore {
         let storage = Storage::open(folder.path()).unwrap();
         let root = storage.root().to_owned();
-        CheckpointStore::open(storage, &root, (Game::CartPole, 0), CheckpointPolicy::default()).unwrap()
+        CheckpointStore::open(
+            storage,
+            &root,
+            (Game::CartPole, 0),
+            CheckpointPolicy::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -76,10 +84,13 @@ mod tests {
         let flags = (counts_of(2), Configs::default());
         let orders = PersistedSettings::new(flags.clone(), counts_of(3), configs.clone());
         let folder = tempfile::tempdir().unwrap();
-        let keeper = open_store(&folder);
-        orders.save_to(&keeper).unwrap();
-        let file = keeper.load_settings().unwrap().unwrap();
-        assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(orders));
+        let store = open_store(&folder);
+        orders.save_to(&store).unwrap();
+        let file = store.load_settings().unwrap().unwrap();
+        assert_eq!(
+            PersistedSettings::parse_matching(&file, &flags),
+            Some(orders)
+        );
         for other in [(counts_of(4), Configs::default()), (counts_of(2), configs)] {
             assert_eq!(PersistedSettings::parse_matching(&file, &other), None);
         }
@@ -89,15 +100,20 @@ mod tests {
     #[test]
     fn settings_equal_to_flags_replace_stored_ones() {
         let folder = tempfile::tempdir().unwrap();
-        let keeper = open_store(&folder);
+        let store = open_store(&folder);
         let flags = (counts_of(2), Configs::default());
-        let settings_for = |collectors| PersistedSettings::new(flags.clone(), counts_of(collectors), Configs::default());
-        settings_for(2).save_to(&keeper).unwrap();
-        assert_eq!(keeper.load_settings().unwrap(), None, "equal to the flags");
+        let settings_for = |collectors| {
+            PersistedSettings::new(flags.clone(), counts_of(collectors), Configs::default())
+        };
+        settings_for(2).save_to(&store).unwrap();
+        assert_eq!(store.load_settings().unwrap(), None, "equal to the flags");
         for collectors in [4, 2] {
-            settings_for(collectors).save_to(&keeper).unwrap();
-            let file = keeper.load_settings().unwrap().unwrap();
-            assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(settings_for(collectors)));
+            settings_for(collectors).save_to(&store).unwrap();
+            let file = store.load_settings().unwrap().unwrap();
+            assert_eq!(
+                PersistedSettings::parse_matching(&file, &flags),
+                Some(settings_for(collectors))
+            );
         }
     }
 }

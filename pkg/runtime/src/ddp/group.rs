@@ -39,7 +39,11 @@ impl Group {
 
     /// On rank 0: sends a task to the other ranks and begins it when all have loaded it. `load`
     /// loads it here.
-    pub(super) fn begin_task<T>(&mut self, call: &Call, load: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn begin_task<T>(
+        &mut self,
+        call: &Call,
+        load: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         self.tasks += 1;
         let number = self.tasks;
         let begin = Message::Begin(number, Box::new(call.clone()));
@@ -93,13 +97,14 @@ impl Group {
         }
     }
 
-    /// Tells the other ranks which rank is lost.
+    /// Notifies the other ranks which rank is lost.
     pub(super) fn mark_dead(&mut self, lost: u32, reason: &str) {
         let others = self.links.iter_mut().filter(|link| link.rank != lost);
         for link in others {
             let reason = reason.to_owned();
             // A rank that misses the message detects the loss itself.
-            link.send_message(&Message::Lost { rank: lost, reason }).ok();
+            link.send_message(&Message::Lost { rank: lost, reason })
+                .ok();
         }
     }
 

@@ -85,7 +85,10 @@ mod tests {
             ("MASTER_PORT", "10314"),
         ]);
         let place = place.unwrap().unwrap();
-        assert_eq!((place.local_ranks(), place.world, place.port), (4..6, 6, 10314));
+        assert_eq!(
+            (place.local_ranks(), place.world, place.port),
+            (4..6, 6, 10314)
+        );
         assert_eq!(place.master, "pole-ddp-learner-b4m9q");
         assert_eq!(place.unit, "pole-aggregator-x7k2p.rl:22272");
     }

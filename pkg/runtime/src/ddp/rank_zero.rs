@@ -27,7 +27,8 @@ impl RankZeroWorker {
             seed,
             settings,
         };
-        let mut loaded = group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
+        let mut loaded =
+            group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
         // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
         let Call {
             task,

@@ -33,7 +33,11 @@ impl Group {
     }
 
     /// On rank 0: waits for all other ranks.
-    pub fn accept_ranks(listener: &TcpListener, place: &RankConfig, limits: Limits) -> Result<Self> {
+    pub fn accept_ranks(
+        listener: &TcpListener,
+        place: &RankConfig,
+        limits: Limits,
+    ) -> Result<Self> {
         let mut seats: Vec<Option<Link>> = (1..place.world).map(|_| None).collect();
         let deadline = Instant::now() + limits.meet;
         listener.set_nonblocking(true).map_err(Error::Serve)?;
@@ -49,7 +53,9 @@ impl Group {
                         let seat = link.rank as usize - 1;
                         seats[seat] = Some(link);
                     }
-                    Err(error) => tracing::warn!("rejected a connection from {from}, not a rank of this learner group: {error}"),
+                    Err(error) => tracing::warn!(
+                        "rejected a connection from {from}, not a rank of this learner group: {error}"
+                    ),
                 },
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Err(Error::Serve(error));
@@ -97,12 +103,19 @@ fn handshake(stream: TcpStream, place: &RankConfig, limits: Limits) -> io::Resul
         {
             Link::new(rank, stream, limits.step)
         }
-        other => Err(io::Error::other(format!("unexpected first message {other:?}"))),
+        other => Err(io::Error::other(format!(
+            "unexpected first message {other:?}"
+        ))),
     }
 }
 
 /// Connects to rank 0 and waits for `Welcome`.
-fn connect_rank(place: &RankConfig, rank: u32, limits: Limits, deadline: Instant) -> io::Result<Link> {
+fn connect_rank(
+    place: &RankConfig,
+    rank: u32,
+    limits: Limits,
+    deadline: Instant,
+) -> io::Result<Link> {
     let mut connection = Err(io::Error::other("the name does not resolve to an address"));
     for address in (&*place.master, place.port).to_socket_addrs()? {
         connection = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);

@@ -109,7 +109,10 @@ fn connect_ranks<T: Send + 'static>(
         thread::spawn(move || then(Group::join_group(&place, rank, limits).unwrap()))
     });
     let others = others.collect();
-    (Group::accept_ranks(&listener, &place, limits).unwrap(), others)
+    (
+        Group::accept_ranks(&listener, &place, limits).unwrap(),
+        others,
+    )
 }
 
 /// Polls until something was done.
@@ -168,7 +171,11 @@ fn ranks_train_same_model_as_one_process() {
         assert!(distance < 1e-9, "{world} ranks: {distance}");
         assert!((ddp_report.value_loss - report.value_loss).abs() < 1e-9);
         assert_eq!(ddp_report.frames, report.frames);
-        assert_eq!(train_with(world), (model, ddp_report), "{world} ranks, again");
+        assert_eq!(
+            train_with(world),
+            (model, ddp_report),
+            "{world} ranks, again"
+        );
     }
 }
 
@@ -205,7 +212,9 @@ fn lost_rank_ends_step_for_all_ranks() {
             Ok(())
         }
     });
-    let error = RankZeroWorker::new(own, group).run_task(task, 0).unwrap_err();
+    let error = RankZeroWorker::new(own, group)
+        .run_task(task, 0)
+        .unwrap_err();
     assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
     assert!(error.is_fatal());
     assert_eq!(error.exit_code(), 1);
@@ -286,7 +295,7 @@ fn rank_load_failure_fails_task_with_reason() {
         assert!(!error.is_fatal());
         let error = error.to_string();
         assert!(
-            error.contains("rank 1 cannot do the task: path") && error.contains("model-0.bin"),
+            error.contains("rank 1 cannot load the task: path") && error.contains("model-0.bin"),
             "{error}"
         );
     }
@@ -304,7 +313,8 @@ fn rendezvous_rejects_strangers_and_accepts_reconnects() {
         let stream = TcpStream::connect(address).unwrap();
         let mut link = Link::new(0, stream, PATIENT.step).unwrap();
         let unit = unit.to_owned();
-        link.send_message(&Message::Hello { unit, world, rank }).unwrap();
+        link.send_message(&Message::Hello { unit, world, rank })
+            .unwrap();
         link
     };
     // Connections are accepted in order; the last one gets the last free rank.
@@ -345,7 +355,10 @@ fn rendezvous_timeout_names_missing_ranks() {
     assert!(error.to_string().contains('2'), "{error}");
     assert!(begin.elapsed() >= limits.meet);
     let error = joining.join().unwrap().unwrap_err();
-    assert!(error.to_string().contains("did not join"), "{error}");
+    assert!(
+        error.to_string().contains("not all ranks joined"),
+        "{error}"
+    );
 }
 
 /// Calls a life-cycle route of the rank on this port, once it listens.

@@ -2,7 +2,7 @@ use std::thread;
 
 use super::*;
 
-/// Passes on each number, and one more.
+/// Emits each number and its successor.
 struct Counter(Slot<u64>);
 
 impl Component<u64> for Counter {
@@ -12,7 +12,7 @@ impl Component<u64> for Counter {
     }
 }
 
-/// Passes on what it takes.
+/// Emits each number.
 struct Echo(Slot<u64>);
 
 impl Component<u64> for Echo {
@@ -28,15 +28,22 @@ fn signals_of_one_emitter_keep_order() {
         EventLoop::default(),
         EventLoop::default(),
     );
-    let (told, counter, echo) = (main_loop.new_slot(), counting.new_slot(), echoing.new_slot());
+    let (outbox, counter, echo) = (
+        main_loop.new_slot(),
+        counting.new_slot(),
+        echoing.new_slot(),
+    );
     counting.put_component(&counter, Counter(echo.clone()));
-    echoing.put_component(&echo, Echo(told));
+    echoing.put_component(&echo, Echo(outbox));
     let threads = [counting, echoing].map(|other| thread::spawn(|| other.run()));
     for number in 0..10_000 {
         counter.emit(number);
     }
     for number in 0..10_000 {
-        assert_eq!([main_loop.run_until_signal(), main_loop.run_until_signal()], [Some(number), Some(number + 1)]);
+        assert_eq!(
+            [main_loop.run_until_signal(), main_loop.run_until_signal()],
+            [Some(number), Some(number + 1)]
+        );
     }
     counter.stop();
     echo.stop();
@@ -48,12 +55,16 @@ fn signals_of_one_emitter_keep_order() {
 #[test]
 fn components_of_one_loop_alternate() {
     let mut main_loop = EventLoop::default();
-    let (told, first, second) = (main_loop.new_slot(), main_loop.new_slot(), main_loop.new_slot());
+    let (outbox, first, second) = (
+        main_loop.new_slot(),
+        main_loop.new_slot(),
+        main_loop.new_slot(),
+    );
     main_loop.put_component(&first, Counter(second.clone()));
-    main_loop.put_component(&second, Echo(told.clone()));
+    main_loop.put_component(&second, Echo(outbox.clone()));
     first.emit(1);
     first.emit(5);
-    told.emit(0);
+    outbox.emit(0);
     let heard = [(); 5].map(|()| main_loop.run_until_signal().unwrap());
     assert_eq!(heard, [0, 1, 2, 5, 6], "each waits for its turn");
 }
@@ -62,16 +73,20 @@ fn components_of_one_loop_alternate() {
 fn stopped_loop_handles_earlier_signals() {
     let mut main_loop = EventLoop::default();
     let mut other = EventLoop::default();
-    let (told, counter) = (main_loop.new_slot(), other.new_slot());
-    other.put_component(&counter, Counter(told.clone()));
+    let (outbox, counter) = (main_loop.new_slot(), other.new_slot());
+    other.put_component(&counter, Counter(outbox.clone()));
     counter.emit(3);
     counter.stop();
     counter.emit(7);
     other.run();
     counter.emit(9);
-    told.stop();
+    outbox.stop();
     assert_eq!(
-        [main_loop.run_until_signal(), main_loop.run_until_signal(), main_loop.run_until_signal()],
+        [
+            main_loop.run_until_signal(),
+            main_loop.run_until_signal(),
+            main_loop.run_until_signal()
+        ],
         [Some(3), Some(4), None]
     );
 }

@@ -5,20 +5,21 @@ use rand::{Rng, RngExt};
 use super::{Rules, World};
 
 const GRAVITY: f64 = 9.8;
-/// Of the first link; the second's has no part in the motion.
+/// Length of the first link; the length of the second has no effect.
 const LENGTH: f64 = 1.0;
-/// Of each link.
+/// Mass of each link.
 const MASS: f64 = 1.0;
-/// From the joint to the middle of each link.
+/// Distance from the joint to the center of mass of each link.
 const CENTER: f64 = 0.5;
 /// Moment of inertia of each link.
 const INERTIA: f64 = 1.0;
 const MAX_VELOCITY: [f64; 2] = [4.0 * PI, 9.0 * PI];
-/// Seconds between two states.
+/// Time step in seconds.
 const DT: f64 = 0.2;
 
-/// Two links that hang, to be swung above a line by the joint between them, whose torque is -1 (0),
-/// 0 (1) or 1 (2): angle of the first link, of the second against it, and their velocities.
+/// Two linked bars that must swing above a line. The action is the torque on the joint: -1 (0), 0
+/// (1) or 1 (2). State: angle of the first link, relative angle of the second, and their
+/// velocities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Acrobot(pub [f64; 4]);
 
@@ -86,7 +87,7 @@ fn integrate_step(state: [f64; 4], torque: f64) -> [f64; 4] {
     along(&sum, DT / 6.0)
 }
 
-/// Change of the state per second, by the equations of Sutton's and Barto's book.
+/// Derivative of the state, by the equations of the book of Sutton and Barto.
 fn state_derivative([first, second, first_dot, second_dot]: [f64; 4], torque: f64) -> [f64; 4] {
     let (sin, cos) = (second.sin(), second.cos());
     let d1 = MASS * (CENTER * CENTER)
@@ -106,7 +107,7 @@ fn state_derivative([first, second, first_dot, second_dot]: [f64; 4], torque: f6
     [first_dot, second_dot, first_acc, second_acc]
 }
 
-/// The same angle between -π and π.
+/// Wraps an angle to -π..π.
 fn wrap_angle(mut angle: f64) -> f64 {
     while angle > PI {
         angle -= 2.0 * PI;

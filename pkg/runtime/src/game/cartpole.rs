@@ -10,13 +10,13 @@ const TOTAL_MASS: f64 = MASS_POLE + MASS_CART;
 const LENGTH: f64 = 0.5;
 const POLE_MASS_LENGTH: f64 = MASS_POLE * LENGTH;
 const FORCE: f64 = 10.0;
-/// Seconds between two states.
+/// Time step in seconds.
 const TAU: f64 = 0.02;
 const THETA_LIMIT: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 const X_LIMIT: f64 = 2.4;
 
-/// A pole to be kept upright on a cart that is pushed to the left (0) or to the right (1): position,
-/// velocity, angle, angular velocity.
+/// A pole on a cart that is pushed to the left (0) or to the right (1). State: position, velocity,
+/// angle, angular velocity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CartPole(pub [f64; 4]);
 

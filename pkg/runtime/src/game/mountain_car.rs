@@ -9,8 +9,8 @@ const MAX_SPEED: f64 = 0.07;
 const FORCE: f64 = 0.001;
 const GRAVITY: f64 = 0.0025;
 
-/// A car in a valley that is pushed to the left (0), not at all (1), or to the right (2), and is too
-/// weak for the hill that it is to climb: position, velocity.
+/// A car in a valley that is pushed to the left (0), not at all (1) or to the right (2). State:
+/// position, velocity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MountainCar(pub [f64; 2]);
 

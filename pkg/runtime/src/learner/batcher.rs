@@ -1,20 +1,21 @@
-//! The batcher of a learner in a pod of its own. In one process with the sampler it is that of the [`sampler`](crate::sampler).
+//! The batcher of a learner in its own pod. A process with a sampler uses the batcher of the
+//! [`sampler`](crate::sampler).
 
 use crate::{
     Error, Result, collector::MAX_FRAMES, frames::Frames, rollout::Trajectory, staleness::Staleness,
 };
 
-/// Makes the data set of a task: the steps of each file of frames, which are contiguous, come after those of the files before it.
+/// Builds the data set of a task: the trajectories of all frame files, in order.
 #[derive(Debug)]
 pub(super) struct Batcher {
-    /// Of the model that is to learn from it.
+    /// Version of the model to train.
     version: u64,
-    /// Versions that frames may be behind that.
+    /// Maximum policy lag of frames, in versions.
     max_policy_lag: u64,
     pub(super) trajectories: Vec<Trajectory>,
     /// Frames in the trajectories.
     pub(super) frames: usize,
-    /// Those of older models, and those that were too old to be among them.
+    /// Counts of stale and dropped frames.
     pub(super) staleness: Staleness,
 }
 
@@ -29,7 +30,7 @@ impl Batcher {
         }
     }
 
-    /// Takes frames in, unless they are too old.
+    /// Adds frames, unless they are too old.
     pub(super) fn add_frames(&mut self, frames: Frames) -> Result<()> {
         let Frames {
             version,
@@ -37,7 +38,7 @@ impl Batcher {
         } = frames;
         let lag = self.version.checked_sub(version).ok_or_else(|| {
             Error::BadTask(format!(
-                "the frames are of model {version}, and {} is to learn from them",
+                "the frames are of model {version}, newer than model {}",
                 self.version
             ))
         })?;
@@ -45,7 +46,10 @@ impl Batcher {
             .iter()
             .map(|trajectory| trajectory.actions.len());
         let steps = steps.sum::<usize>();
-        if !self.staleness.admit_frames(steps as u64, lag, self.max_policy_lag) {
+        if !self
+            .staleness
+            .admit_frames(steps as u64, lag, self.max_policy_lag)
+        {
             return Ok(());
         }
         self.frames += steps;
@@ -58,7 +62,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Whether nothing was there to take, not even what is too old.
+    /// Whether no frames were added or dropped.
     pub(super) const fn is_empty(&self) -> bool {
         self.frames == 0 && self.staleness.dropped == 0
     }
@@ -111,7 +115,10 @@ mod tests {
     fn batcher_rejects_too_many_frames() {
         let mut batcher = Batcher::new(0, 0);
         batcher.add_frames(frames_with(0, MAX_FRAMES)).unwrap();
-        let error = batcher.add_frames(frames_with(0, 1)).unwrap_err().to_string();
+        let error = batcher
+            .add_frames(frames_with(0, 1))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("at most"), "{error}");
     }
 }

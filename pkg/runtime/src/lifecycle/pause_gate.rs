@@ -41,8 +41,9 @@ impl PauseGate {
 
     /// Marks the dependencies of the gate as present.
     pub fn mark_ready(&self) {
-        let is_new =
-            |report: &mut Report| report.status == Status::New && report.set_status(Status::Configured);
+        let is_new = |report: &mut Report| {
+            report.status == Status::New && report.set_status(Status::Configured)
+        };
         self.report.send_if_modified(is_new);
     }
 

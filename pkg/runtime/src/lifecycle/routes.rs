@@ -20,7 +20,8 @@ pub trait LifecycleHandles: Clone + Send + Sync + 'static {
 
     /// Sends a call to the worker and waits until it is applied. `config` is used by `configure`
     /// only.
-    fn handle_call(&self, call: Call, config: Value) -> impl Future<Output = Result<Report>> + Send;
+    fn handle_call(&self, call: Call, config: Value)
+    -> impl Future<Output = Result<Report>> + Send;
 }
 
 /// The life-cycle routes: `GET /lifecycle` and `POST /lifecycle/CALL`. Each response is an
@@ -99,7 +100,11 @@ mod tests {
     }
 
     /// Sends a request; returns the HTTP code, `success`, the message and the status.
-    async fn send_request(method: Method, url: String, body: &'static str) -> (u16, bool, String, Status) {
+    async fn send_request(
+        method: Method,
+        url: String,
+        body: &'static str,
+    ) -> (u16, bool, String, Status) {
         let request = crate::http::new_client()
             .unwrap()
             .request(method, url)
@@ -125,7 +130,11 @@ mod tests {
         let call = async |name: &str, body| {
             send_request(Method::POST, format!("{url}/lifecycle/{name}"), body).await
         };
-        let status_now = async || send_request(Method::GET, format!("{url}/lifecycle"), "").await.3;
+        let status_now = async || {
+            send_request(Method::GET, format!("{url}/lifecycle"), "")
+                .await
+                .3
+        };
         assert_eq!(call("start", "").await.3, Status::Running);
         assert_eq!(status_now().await, Status::Running);
         let (code, _, message, status) = call("configure", "{}").await;
@@ -144,7 +153,13 @@ mod tests {
         assert_eq!(call("configure", r#"{"a": 1}"#).await.3, Status::Configured);
         assert_eq!(call("configure", "").await.3, Status::Configured);
         let (code, _, message, _) = call("stop", "").await;
-        assert_eq!((code, message.as_str()), (404, "there is no handle stop"));
+        assert_eq!(
+            (code, message.as_str()),
+            (
+                404,
+                "unknown life-cycle call \"stop\": use configure, start, pause or exit"
+            )
+        );
         assert_eq!(call("start", "").await.3, Status::Running);
         assert_eq!(call("exit", "").await.3, Status::Exiting);
         life.ended.await.unwrap().unwrap();
@@ -157,8 +172,9 @@ mod tests {
     async fn pause_gate_serves_lifecycle_routes() {
         let gate = PauseGate::new_running();
         let url = serve_router(lifecycle_routes(gate.clone())).await;
-        let call =
-            async |name: &str| send_request(Method::POST, format!("{url}/lifecycle/{name}"), "").await;
+        let call = async |name: &str| {
+            send_request(Method::POST, format!("{url}/lifecycle/{name}"), "").await
+        };
         assert_eq!(call("pause").await.3, Status::Paused);
         let (code, _, message, _) = call("configure").await;
         assert_eq!(code, 400, "{message}");

@@ -157,7 +157,11 @@ mod tests {
             let exiting = (call == Call::Exit).then_some(Exiting);
             let all = lively.into_iter().chain([exiting, rejected, rejected]);
             for (status, wanted) in Status::ALL.into_iter().zip(all) {
-                assert_eq!(status.next_status(call).ok(), wanted, "{call} while {status}");
+                assert_eq!(
+                    status.next_status(call).ok(),
+                    wanted,
+                    "{call} while {status}"
+                );
             }
         }
         assert!(Completed.is_exiting() && Error.is_exiting());
@@ -187,7 +191,7 @@ mod tests {
         );
         assert_eq!(
             message(Status::Exiting, Call::Pause),
-            "cannot pause while it is exiting: it has ended, or is about to"
+            "cannot pause while it is exiting: the worker has ended or is about to end"
         );
         assert!("stop".parse::<Call>().is_err());
     }

@@ -82,7 +82,10 @@ pub fn launch_worker<W: Worker>(worker: W, config: W::Config) -> Result<Launched
         .name(W::NAME.to_owned())
         .spawn(move || end.send(running.run_to_end(config)))
         .map_err(Error::Thread)?;
-    let control = WorkerControl { requests, report: receiver };
+    let control = WorkerControl {
+        requests,
+        report: receiver,
+    };
     Ok(LaunchedWorker { control, ended })
 }
 

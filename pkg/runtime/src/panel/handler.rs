@@ -4,7 +4,7 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{WorkerGroup, ControlPanel};
+use super::{ControlPanel, WorkerGroup};
 use crate::{
     Result,
     lifecycle::{Call, LifecycleHandles, Report},

@@ -20,7 +20,9 @@ impl ReplicaState {
         self.paused_by_panel = match found {
             Status::Running => panel_pauses,
             // Another client may have paused it before the panel did.
-            Status::Paused => self.paused_by_panel || (panel_pauses && self.status == Some(Status::Running)),
+            Status::Paused => {
+                self.paused_by_panel || (panel_pauses && self.status == Some(Status::Running))
+            }
             _ => false,
         };
         if matches!(found, Status::New | Status::Configured) {
@@ -115,15 +117,27 @@ mod tests {
         }
         for panel in Status::ALL {
             for ended in [Exiting, Completed, Error] {
-                assert!(known(ended, false, None).next_calls(panel, config).is_empty());
+                assert!(
+                    known(ended, false, None)
+                        .next_calls(panel, config)
+                        .is_empty()
+                );
             }
         }
         for panel in [New, Exiting, Completed, Error] {
             for found in Status::ALL {
-                assert!(known(found, true, None).next_calls(panel, config).is_empty());
+                assert!(
+                    known(found, true, None)
+                        .next_calls(panel, config)
+                        .is_empty()
+                );
             }
         }
-        assert!(ReplicaState::default().next_calls(Running, config).is_empty());
+        assert!(
+            ReplicaState::default()
+                .next_calls(Running, config)
+                .is_empty()
+        );
     }
 
     #[test]
@@ -135,7 +149,10 @@ mod tests {
         assert_eq!(known.next_calls(Running, Some(1)), &[Start]);
         known.observe_status(Paused, Configured);
         known.observe_status(Running, Running);
-        assert_eq!(known.next_calls(Running, Some(1)), &[Pause, Configure, Start]);
+        assert_eq!(
+            known.next_calls(Running, Some(1)),
+            &[Pause, Configure, Start]
+        );
     }
 
     #[test]
@@ -160,7 +177,10 @@ mod tests {
             (Running, Paused),
             (Paused, Paused)
         ]));
-        assert!(!paused_by_panel(&[(Paused, Paused)]), "it was paused before the first poll");
+        assert!(
+            !paused_by_panel(&[(Paused, Paused)]),
+            "it was paused before the first poll"
+        );
         let mut claimed = ReplicaState::default();
         claimed.clear_manual_pause();
         claimed.observe_status(Running, Paused);

@@ -6,7 +6,9 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::{
     http,
-    lifecycle::{WorkerControl, LaunchedWorker, PollResult, Status, Worker, lifecycle_routes, launch_worker},
+    lifecycle::{
+        LaunchedWorker, PollResult, Status, Worker, WorkerControl, launch_worker, lifecycle_routes,
+    },
     sampling::Sampling,
 };
 
@@ -37,7 +39,8 @@ impl Worker for Idle {
 /// Launches a replica; returns its address.
 async fn launch_replica() -> (Idle, WorkerControl, Address) {
     let worker = Idle::default();
-    let LaunchedWorker { control, .. } = launch_worker(worker.clone(), Sampling::default()).unwrap();
+    let LaunchedWorker { control, .. } =
+        launch_worker(worker.clone(), Sampling::default()).unwrap();
     let mut reports = control.subscribe();
     let configured = reports.wait_for(|report| report.status == Status::Configured);
     configured.await.unwrap();
@@ -50,7 +53,11 @@ async fn launch_replica() -> (Idle, WorkerControl, Address) {
 }
 
 fn new_panel(gate: &PauseGate) -> ControlPanel {
-    ControlPanel::new(http::new_client().unwrap(), gate.clone(), Configs::default())
+    ControlPanel::new(
+        http::new_client().unwrap(),
+        gate.clone(),
+        Configs::default(),
+    )
 }
 
 async fn call_gate(gate: &PauseGate, call: Call) {
@@ -71,7 +78,11 @@ async fn replica_follows_panel_status() {
     let status = async || panel.poll_worker(COLLECTOR, &address).await.unwrap().status;
     assert_eq!(status().await, Status::Running);
     assert_eq!(status().await, Status::Running, "and stays it");
-    assert_eq!(*lock_unpoisoned(&worker.configured), [1], "by its command line alone");
+    assert_eq!(
+        *lock_unpoisoned(&worker.configured),
+        [1],
+        "by its command line alone"
+    );
 
     let task = gate.try_admit().unwrap();
     let pause = tokio::spawn({
@@ -89,17 +100,26 @@ async fn replica_follows_panel_status() {
     call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
     assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2]);
-    assert!(panel.configure(configs_with_workers(3)).is_err(), "rejected while it runs");
+    assert!(
+        panel.configure(configs_with_workers(3)).is_err(),
+        "rejected while it runs"
+    );
 
     call_gate(&gate, Call::Pause).await;
     status().await;
     call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
-    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2], "the revision was sent already");
+    assert_eq!(
+        *lock_unpoisoned(&worker.configured),
+        [1, 2],
+        "the revision was sent already"
+    );
 
     control.handle_call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(status().await, Status::Paused, "paused manually");
-    panel.call_all(Call::Exit, std::slice::from_ref(&address)).await;
+    panel
+        .call_all(Call::Exit, std::slice::from_ref(&address))
+        .await;
     assert!(control.current_report().exiting);
 }
 
@@ -151,7 +171,11 @@ async fn replica_with_other_config_is_reconfigured() {
 async fn replica_without_role_is_started_unconfigured() {
     let (worker, _control, address) = launch_replica().await;
     let gate = PauseGate::new_unready();
-    let panel = ControlPanel::new(http::new_client().unwrap(), gate.clone(), configs_with_workers(2));
+    let panel = ControlPanel::new(
+        http::new_client().unwrap(),
+        gate.clone(),
+        configs_with_workers(2),
+    );
     let status = async || panel.poll_worker(None, &address).await.unwrap().status;
     assert_eq!(status().await, Status::Configured, "the panel is not ready");
     gate.mark_ready();

@@ -4,15 +4,15 @@ use rand::{Rng, seq::SliceRandom};
 
 use super::Settings;
 
-/// Hands out the frames of each gradient step, of so many in all: of one dataset after the other, and of each in as many passes as there are
-/// epochs, in another order each time.
+/// Yields the frame indices of each gradient step: data set by data set, each shuffled again for
+/// each epoch.
 #[derive(Debug)]
 pub(super) struct Batches {
     order: Vec<usize>,
     dataset: usize,
     batch: usize,
     epochs: usize,
-    /// Where the dataset begins, which pass over it that is, and where the next batch begins.
+    /// Begin of the data set, the epoch, and begin of the next batch.
     begin: usize,
     epoch: usize,
     next: usize,
@@ -32,7 +32,7 @@ impl Batches {
         }
     }
 
-    /// The frames of the next step, unless all were made.
+    /// The frame indices of the next step; none when all are done.
     pub(super) fn next_batch(&mut self, rng: &mut impl Rng) -> Option<&[usize]> {
         let frames = self.order.len();
         let end = |begin: usize, length| begin.saturating_add(length).min(frames);

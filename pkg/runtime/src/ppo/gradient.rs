@@ -7,19 +7,19 @@ use crate::{
     policy::Policy,
 };
 
-/// Losses of which there are means: the policy's, the value's, the entropy.
+/// Number of reported losses: policy, value, entropy.
 pub(super) const LOSSES: usize = 3;
 
-/// What is made as small as possible, beside the squared error of the critic.
+/// The weights of the loss.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Objective {
-    /// How far the probability of an action may move.
+    /// Clip range of the probability ratio.
     pub(super) clip: f64,
-    /// What staying curious is worth.
+    /// Weight of the entropy bonus.
     pub(super) entropy: f64,
 }
 
-/// The derivatives of the sum of the samples' losses by the parameters, and behind them those losses.
+/// The gradient of the summed loss of the samples, followed by the summed losses.
 pub(super) fn batch_gradient(
     policy: &Policy,
     samples: &[&Sample],
@@ -30,7 +30,8 @@ pub(super) fn batch_gradient(
     }
     let network = Network::new_trainable(policy)?;
     let features = network.feature_tensor(samples.iter().map(|sample| &*sample.observation))?;
-    let of = |number: fn(&Sample) -> f64| column_tensor(samples.iter().map(|sample| number(sample)));
+    let of =
+        |number: fn(&Sample) -> f64| column_tensor(samples.iter().map(|sample| number(sample)));
     let actions: Vec<u32> = samples.iter().map(|sample| sample.action.into()).collect();
     let actions = Tensor::from_vec(actions, (samples.len(), 1), features.device())?;
 
@@ -50,7 +51,7 @@ pub(super) fn batch_gradient(
     let derived = loss.backward()?;
     let mut all = Vec::new();
     for parameter in network.parameters() {
-        // One that a loss does not depend on is not derived by.
+        // A parameter that does not affect the loss has no gradient.
         match derived.get(parameter) {
             Some(by) => all.extend(tensor_values(by)?),
             None => all.resize(all.len() + parameter.elem_count(), 0.0),

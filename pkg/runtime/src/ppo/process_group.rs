@@ -2,16 +2,16 @@ use std::ops::Range;
 
 use crate::Result;
 
-/// Those that make the steps of an update together.
+/// The ranks that make an update together.
 pub trait ProcessGroup {
-    /// The part of a batch that is computed here.
+    /// The shard of a batch that this rank computes.
     fn shard(&self, batch: usize) -> Range<usize>;
 
-    /// Makes of the numbers of each the sums over all, which are the same everywhere.
+    /// Replaces the numbers by their sums over all ranks.
     fn all_reduce(&mut self, numbers: &mut [f64]) -> Result<()>;
 }
 
-/// One that does it all.
+/// A process group of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleProcess;
 

@@ -27,7 +27,7 @@ const OBJECTIVE: Objective = Objective {
 fn gradient_matches_finite_differences() {
     let mut policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
     let parameters = policy.parameters().len();
-    // Inside the clip range, beyond it with no pull left, and beyond it with pull.
+    // Inside the clip range, outside with zero gradient, and outside with a gradient.
     let samples = [
         sample(0, -1.1, 1.4),
         sample(1, -1.1, -0.9),

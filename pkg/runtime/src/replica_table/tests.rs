@@ -56,7 +56,10 @@ fn list_adds_new_and_removes_missing_replicas() {
     table.mark_answered("a", true, now);
     let gone = table.ready_replicas(Role::Collector)[0].gone.clone();
     let (joined, left) = table.sync_listed(&[collector("b"), collector("c")], now);
-    assert_eq!((pod_names(&joined), pod_names(&left)), (vec!["c"], vec!["a"]));
+    assert_eq!(
+        (pod_names(&joined), pod_names(&left)),
+        (vec!["c"], vec!["a"])
+    );
     assert!(
         gone.has_changed().is_err(),
         "requests to a removed replica are cancelled"
@@ -127,7 +130,10 @@ fn two_failed_tasks_in_a_row_lose_replica() {
     table.task_failed("a");
     assert!(table.remove_lost(now).is_empty());
     table.task_failed("a");
-    assert_eq!(table.remove_lost(now)[0].reason, "it failed 2 tasks in a row");
+    assert_eq!(
+        table.remove_lost(now)[0].reason,
+        "it failed 2 tasks in a row"
+    );
 }
 
 #[test]

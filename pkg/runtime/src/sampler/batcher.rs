@@ -3,13 +3,13 @@ use std::sync::Arc;
 use super::{Signal, shared_buffers::SharedBuffers};
 use crate::event_loop::{Component, Slot};
 
-/// Makes a data set of trajectory buffers: the steps of all, which come as their environments have them, are put together, each at its place.
-/// With batched sampling they pass through as they are, and whoever reads them has them put there.
+/// Builds a data set from trajectory buffers: copies the steps of each environment to their place.
+/// With batched sampling it forwards the buffers, and the reader copies them.
 pub(super) struct Batcher {
     shared: Arc<SharedBuffers>,
     workers: Vec<Slot<Signal>>,
     sampler: Slot<Signal>,
-    /// The data set, and how many steps it does not hold yet.
+    /// The data set and the number of missing steps.
     dataset: usize,
     missing: usize,
 }
@@ -35,9 +35,12 @@ impl Batcher {
         };
         let sampling = &self.shared.sampling;
         (self.dataset, self.missing) = (order.dataset, order.frame_count());
-        // That of an order to evaluate may still be learned from.
+        // During an evaluation the last data set may still be trained on.
         if order.records_steps() {
-            let (rows, columns) = (sampling.environment_count(), order.max_frames_per_env(sampling));
+            let (rows, columns) = (
+                sampling.environment_count(),
+                order.max_frames_per_env(sampling),
+            );
             let mut dataset = self.shared.lock_dataset(self.dataset);
             dataset.reset_shape(0, 0, rows, columns, order.observation_size());
         }
@@ -75,18 +78,20 @@ mod tests {
 
     use super::*;
     use crate::{
+        event_loop::EventLoop,
         game::{Ending, Game},
         network::Network,
         policy::Policy,
         rollout::Trajectory,
-        sampler::{trajectory_buffer::Step, shared_buffers::Order},
+        sampler::{shared_buffers::Order, trajectory_buffer::Step},
         sampling::Sampling,
-        event_loop::EventLoop,
         wire::Work,
     };
 
-    /// Two workers with an environment each, that play three and two steps, of which two fit into a buffer.
-    fn new_batcher(batched_sampling: bool) -> (EventLoop<Signal>, Slot<Signal>, Arc<SharedBuffers>) {
+    /// Two workers with one environment each, which play three and two steps; a buffer has two.
+    fn new_batcher(
+        batched_sampling: bool,
+    ) -> (EventLoop<Signal>, Slot<Signal>, Arc<SharedBuffers>) {
         let shared = Arc::new(SharedBuffers::new(Sampling {
             num_workers: 2,
             num_envs_per_worker: 1,
@@ -103,14 +108,20 @@ mod tests {
             dataset: 1,
         });
         let mut main_loop = EventLoop::default();
-        let (told, batcher) = (main_loop.new_slot(), main_loop.new_slot());
-        let workers = vec![told.clone(), told.clone()];
-        main_loop.put_component(&batcher, Batcher::new(shared.clone(), workers, told));
+        let (outbox, batcher) = (main_loop.new_slot(), main_loop.new_slot());
+        let workers = vec![outbox.clone(), outbox.clone()];
+        main_loop.put_component(&batcher, Batcher::new(shared.clone(), workers, outbox));
         batcher.emit(Signal::Begin);
         (main_loop, batcher, shared)
     }
 
-    fn fill_buffer(shared: &SharedBuffers, block: usize, environment: usize, start: usize, rewards: &[f32]) {
+    fn fill_buffer(
+        shared: &SharedBuffers,
+        block: usize,
+        environment: usize,
+        start: usize,
+        rewards: &[f32],
+    ) {
         let mut block = shared.lock_buffer(block);
         block.reset_shape(environment, start, 1, 2, 2);
         for &reward in rewards {
@@ -126,7 +137,7 @@ mod tests {
         }
     }
 
-    /// The rewards of each trajectory, and whether it was terminated.
+    /// The rewards of each trajectory, and whether it terminated.
     fn rewards_of(played: &[Trajectory]) -> Vec<(Vec<f32>, bool)> {
         let all = played.iter();
         all.map(|trajectory| (trajectory.rewards.clone(), trajectory.terminated))
@@ -150,7 +161,7 @@ mod tests {
                 assert_eq!(
                     main_loop.run_until_signal(),
                     Some(Signal::Freed(block)),
-                    "it may be filled again"
+                    "the buffer is free"
                 );
             }
             assert_eq!(main_loop.run_until_signal(), Some(Signal::Dataset(1)));
@@ -161,7 +172,7 @@ mod tests {
             assert_eq!(
                 seen,
                 &[0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0],
-                "what is seen twice is there once"
+                "no observation is stored twice"
             );
         }
     }
@@ -179,9 +190,11 @@ mod tests {
             assert_eq!(
                 main_loop.run_until_signal(),
                 Some(Signal::Passed(block)),
-                "and nobody is told to fill it again"
+                "the buffer is not freed"
             );
-            shared.lock_dataset(1).place_steps(&shared.lock_buffer(block));
+            shared
+                .lock_dataset(1)
+                .place_steps(&shared.lock_buffer(block));
         }
         let played = shared.lock_dataset(1).to_trajectories();
         let all = [

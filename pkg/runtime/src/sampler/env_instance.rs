@@ -5,18 +5,18 @@ use rand::rngs::StdRng;
 use super::EnvFactory;
 use crate::game::{Acrobot, CartPole, Ending, Episode, Game, MountainCar, World};
 
-/// An environment in the middle of an episode, as a rollout worker knows it.
+/// An environment in the middle of an episode.
 pub trait EnvInstance: Send {
     /// Begins another episode.
     fn reset(&mut self, rng: &mut StdRng);
 
-    /// Tells what is seen now.
+    /// Writes the current observation.
     fn observe(&self, seen: &mut [f32]);
 
-    /// Goes on by one step; returns its reward, and how it ended the episode if it did.
+    /// Performs one step; returns the reward and the end of the episode, if any.
     fn step(&mut self, action: u8) -> (f64, Option<Ending>);
 
-    /// Sum of the rewards of the episode so far.
+    /// Return of the episode so far.
     fn total_reward(&self) -> f64;
 }
 
@@ -38,7 +38,7 @@ impl<W: World + Send> EnvInstance for Episode<W> {
     }
 }
 
-/// Makes the environments of Gymnasium.
+/// Creates Gymnasium's environments.
 pub fn gymnasium_factory() -> EnvFactory {
     fn new_episode<W: World + Send + 'static>(rng: &mut StdRng) -> Box<dyn EnvInstance> {
         Box::new(Episode::new(W::reset(rng)))

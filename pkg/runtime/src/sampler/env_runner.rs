@@ -3,18 +3,18 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use super::{EnvFactory, EnvInstance, share_of, shared_buffers::Order};
 use crate::{game::Ending, sampling::Sampling, server::mix_seeds, wire::Work};
 
-/// An environment, with what it has to do of an order.
+/// An environment and its share of an order.
 pub(super) struct EnvRunner {
     play: Box<dyn EnvInstance>,
     rng: StdRng,
-    /// Steps to make, or episodes to play.
+    /// Steps or episodes left.
     left: usize,
-    /// The environment, or the episode that it plays: what returns are sorted by, and what decides all that is random.
+    /// The environment or its episode: sorts the returns and seeds the generator.
     key: usize,
 }
 
 impl EnvRunner {
-    /// One that begins, if there is something to do.
+    /// A runner with its share of the order; none if the share is empty.
     pub(super) fn new(
         environment: usize,
         order: &Order,
@@ -37,27 +37,28 @@ impl EnvRunner {
         })
     }
 
-    /// Whether it has more to do.
+    /// Whether steps or episodes are left.
     pub(super) const fn has_more(&self) -> bool {
         self.left > 0
     }
 
-    /// Tells what is seen now.
+    /// Writes the current observation.
     pub(super) fn observe(&self, seen: &mut [f32]) {
         self.play.observe(seen);
     }
 
-    /// What decides the next action.
+    /// The uniform number that selects the next action.
     pub(super) fn draw_number(&mut self) -> f64 {
         self.rng.random()
     }
 
-    /// Makes a step.
+    /// Performs one step.
     pub(super) fn step(&mut self, action: u8) -> (f64, Option<Ending>) {
         self.play.step(action)
     }
 
-    /// Goes on after a step, to the next episode if that ended one; returns the return of that, and what it is sorted by.
+    /// Finishes a step and begins the next episode if one ended. Returns the return of an ended
+    /// episode and its sort key.
     pub(super) fn finish_step(
         &mut self,
         ended: bool,

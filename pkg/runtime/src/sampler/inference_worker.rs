@@ -7,18 +7,18 @@ use super::{
 use crate::{
     Result,
     action_choice::{draw_action, likeliest_action},
-    network::Network,
     event_loop::{Component, Slot},
+    network::Network,
 };
 
-/// Chooses actions for the splits that wait, for all environments of one at once.
+/// Chooses actions, for all waiting environments of a split at once.
 pub(super) struct InferenceWorker {
     shared: Arc<SharedBuffers>,
-    /// What it goes by.
+    /// The current order.
     order: Option<Arc<Order>>,
-    /// The buffer of weights that are newer than those that it acts by.
+    /// The buffer with newer weights.
     published: Option<usize>,
-    /// What it acts by where that is newer than the order.
+    /// The network of newer weights.
     newer: Option<Network>,
     workers: Vec<Slot<Signal>>,
     sampler: Slot<Signal>,
@@ -44,7 +44,7 @@ impl InferenceWorker {
         let Some(order) = &self.order else {
             return Ok(());
         };
-        // What is evaluated stays the same.
+        // An evaluation uses the weights of its order only.
         if let Some(buffer) = self.published.take_if(|_| order.records_steps()) {
             let weights = self.shared.lock_weights(buffer);
             self.newer = weights.as_ref().map(Network::new).transpose()?;
@@ -92,7 +92,9 @@ impl Component<Signal> for InferenceWorker {
             }
             Signal::Published(buffer) => self.published = Some(buffer),
             Signal::Observed(split) => match self.choose_actions(split) {
-                Ok(()) => self.workers[self.shared.worker_of_split(split)].emit(Signal::Acted(split)),
+                Ok(()) => {
+                    self.workers[self.shared.worker_of_split(split)].emit(Signal::Acted(split));
+                }
                 Err(error) => {
                     self.shared.set_failure(error);
                     self.sampler.emit(Signal::Failed);
@@ -108,7 +110,9 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{game::Game, policy::Policy, sampling::Sampling, event_loop::EventLoop, wire::Work};
+    use crate::{
+        event_loop::EventLoop, game::Game, policy::Policy, sampling::Sampling, wire::Work,
+    };
 
     #[test]
     fn new_weights_are_used_for_collecting_only() {
@@ -116,8 +120,8 @@ mod tests {
         let [old, new] = [(); 2].map(|()| Policy::random(Game::CartPole, &mut rng));
         let shared = Arc::new(SharedBuffers::new(Sampling::default()));
         let mut main_loop = EventLoop::default();
-        let (told, own) = (main_loop.new_slot(), main_loop.new_slot());
-        let worker = InferenceWorker::new(shared.clone(), vec![told.clone()], told);
+        let (outbox, own) = (main_loop.new_slot(), main_loop.new_slot());
+        let worker = InferenceWorker::new(shared.clone(), vec![outbox.clone()], outbox);
         main_loop.put_component(&own, worker);
         let observation = [0.3, -0.4, 0.05, 0.6];
         let mut acts = |work, published: bool| {
@@ -144,7 +148,7 @@ mod tests {
         assert_eq!(
             acts(collect, false).to_bits(),
             before.to_bits(),
-            "an order has weights to begin with"
+            "an order starts with its own weights"
         );
         let evaluate = Work::Evaluate { episodes: 1 };
         acts(evaluate, true);

@@ -4,23 +4,23 @@ use rand::{SeedableRng, rngs::StdRng};
 
 use super::{
     Signal,
-    shared_buffers::{TrainingBatch, SharedBuffers, WEIGHTS},
+    shared_buffers::{SharedBuffers, TrainingBatch, WEIGHTS},
 };
 use crate::{
     Result,
-    ppo::{SingleProcess, Step, Update},
     event_loop::{Component, Slot},
+    ppo::{SingleProcess, Step, Update},
 };
 
-/// Learns the lesson from a data set, gradient step by gradient step. After each, inference workers are told of the new weights; between two, whoever
-/// shares its event loop has a turn.
+/// Trains a batch, one gradient step at a time. After each step the inference workers get the new
+/// weights; between steps other components of the event loop run.
 pub(super) struct Learner {
     shared: Arc<SharedBuffers>,
     own: Slot<Signal>,
     inference: Vec<Slot<Signal>>,
     runner: Slot<Signal>,
     update: Option<(Update, StdRng)>,
-    /// The weights buffer that is written next.
+    /// The weights buffer for the next step.
     buffer: usize,
 }
 
@@ -97,16 +97,16 @@ impl Component<Signal> for Learner {
 mod tests {
     use super::*;
     use crate::{
+        event_loop::EventLoop,
         game::{Ending, Game},
         model::Model,
         ppo::{Losses, Settings, update_policy},
         rollout::{Rollout, Trajectory},
         sampler::{Pipeline, Sampler, trajectory_buffer},
         sampling::Sampling,
-        event_loop::EventLoop,
     };
 
-    /// Fills a data set with trajectories, each in a row.
+    /// Fills a data set with trajectories, one per row.
     fn fill_dataset(shared: &SharedBuffers, dataset: usize, trajectories: &[Trajectory]) {
         let width = Game::CartPole.rules().observation_size();
         let lengths = trajectories.iter().map(|played| played.actions.len());
@@ -142,9 +142,9 @@ mod tests {
         };
         let shared = Arc::new(SharedBuffers::new(Sampling::default()));
         let mut main_loop = EventLoop::default();
-        let (told, own) = (main_loop.new_slot(), main_loop.new_slot());
-        let inference = vec![told.clone(); 2];
-        let component = Learner::new(shared.clone(), own.clone(), inference, told);
+        let (outbox, own) = (main_loop.new_slot(), main_loop.new_slot());
+        let inference = vec![outbox.clone(); 2];
+        let component = Learner::new(shared.clone(), own.clone(), inference, outbox);
         main_loop.put_component(&own, component);
         *shared.lock_batch() = Some(TrainingBatch {
             model: model.clone(),
@@ -154,7 +154,7 @@ mod tests {
             steps: 0,
             losses: Losses::default(),
         });
-        // In the other one there is nothing.
+        // The other data set is empty.
         fill_dataset(&shared, 1, &trajectories);
         own.emit(Signal::Learn(1));
 
@@ -162,7 +162,11 @@ mod tests {
         for step in 0..6 {
             let buffer = step % WEIGHTS;
             let both = [main_loop.run_until_signal(), main_loop.run_until_signal()];
-            assert_eq!(both, [Some(Signal::Published(buffer)); 2], "to each");
+            assert_eq!(
+                both,
+                [Some(Signal::Published(buffer)); 2],
+                "one signal per worker"
+            );
             let weights = shared.lock_weights(buffer).clone().unwrap();
             assert_ne!(weights, before, "step {step}");
             before = weights;

@@ -1,4 +1,7 @@
-use super::{EnvFactory, Sampler, gymnasium_factory, running_pipeline::RunningPipeline, shared_buffers::Order};
+use super::{
+    EnvFactory, Sampler, gymnasium_factory, running_pipeline::RunningPipeline,
+    shared_buffers::Order,
+};
 use crate::{
     Result,
     policy::Policy,
@@ -7,7 +10,8 @@ use crate::{
     wire::Work,
 };
 
-/// Rollout workers, inference workers and a batcher. They are there from the first order on, until it rests or is dropped.
+/// Rollout workers, inference workers and a batcher. They start with the first order and end with
+/// `stop_workers` or a drop.
 pub struct Pipeline {
     sampling: Sampling,
     maker: EnvFactory,
@@ -15,12 +19,12 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// One that plays in Gymnasium's environments.
+    /// A pipeline with Gymnasium's environments.
     pub fn new(sampling: Sampling) -> Result<Self> {
         Self::with_factory(sampling, gymnasium_factory())
     }
 
-    /// One that plays in environments of another make.
+    /// A pipeline with other environments.
     pub fn with_factory(sampling: Sampling, maker: EnvFactory) -> Result<Self> {
         sampling.check()?;
         Ok(Self {
@@ -30,7 +34,7 @@ impl Pipeline {
         })
     }
 
-    /// Has an order carried out.
+    /// Runs an order to its end.
     fn run_order<T>(
         &mut self,
         policy: &Policy,
@@ -45,15 +49,17 @@ impl Pipeline {
         running.begin_order(Order::new(policy, work, seed)?);
         running.run_until_idle()?;
         let done = done(&mut running);
-        // One that has failed is dropped; the next order starts another.
+        // A failed pipeline is dropped; the next order starts another.
         self.running = Some(running);
         Ok(done)
     }
 
-    /// Trajectory buffers that somebody has.
+    /// Number of buffers that components hold.
     #[cfg(test)]
     pub(super) fn borrowed_buffers(&self) -> usize {
-        self.running.as_ref().map_or(0, RunningPipeline::borrowed_buffers)
+        self.running
+            .as_ref()
+            .map_or(0, RunningPipeline::borrowed_buffers)
     }
 }
 

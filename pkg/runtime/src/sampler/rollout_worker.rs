@@ -7,17 +7,22 @@ use super::{
 };
 use crate::event_loop::Component;
 
-/// Steps environments: a split at a time, as the actions come.
+/// Steps environments: one split at a time, when its actions arrive.
 pub(super) struct RolloutWorker {
     shared: Arc<SharedBuffers>,
     maker: EnvFactory,
-    /// Its first split.
+    /// First split of this worker.
     first: usize,
     runners: Vec<VectorRunner>,
 }
 
 impl RolloutWorker {
-    pub(super) fn new(worker: usize, shared: Arc<SharedBuffers>, maker: EnvFactory, outputs: &Outputs) -> Self {
+    pub(super) fn new(
+        worker: usize,
+        shared: Arc<SharedBuffers>,
+        maker: EnvFactory,
+        outputs: &Outputs,
+    ) -> Self {
         let splits = shared.sampling.worker_num_splits;
         let first = worker * splits;
         let runner = |split| VectorRunner::new(split, shared.clone(), outputs.clone());
@@ -57,15 +62,15 @@ mod tests {
 
     use super::*;
     use crate::{
+        event_loop::{EventLoop, Slot},
         game::Game,
         policy::Policy,
         sampler::{gymnasium_factory, inference_worker::InferenceWorker, shared_buffers::Order},
         sampling::Sampling,
-        event_loop::{EventLoop, Slot},
         wire::Work,
     };
 
-    /// What is shared, with an order.
+    /// Shared buffers with a published order.
     fn shared_with_order(sampling: Sampling) -> Arc<SharedBuffers> {
         let shared = Arc::new(SharedBuffers::new(sampling));
         let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
@@ -76,20 +81,24 @@ mod tests {
 
     struct Stage {
         main_loop: EventLoop<Signal>,
-        told: Slot<Signal>,
+        outbox: Slot<Signal>,
         worker: Slot<Signal>,
         shared: Arc<SharedBuffers>,
     }
 
-    /// A worker, with or without actions for it; all else goes to whoever runs the loop.
+    /// A worker with or without an inference worker; all other signals arrive at the main loop.
     fn new_worker(sampling: Sampling, acts: bool) -> Stage {
         let shared = shared_with_order(sampling);
         let mut main_loop = EventLoop::default();
-        let (told, worker, inference) = (main_loop.new_slot(), main_loop.new_slot(), main_loop.new_slot());
+        let (outbox, worker, inference) = (
+            main_loop.new_slot(),
+            main_loop.new_slot(),
+            main_loop.new_slot(),
+        );
         let outputs = Outputs {
             inference: [inference.clone()].into(),
-            batcher: told.clone(),
-            sampler: told.clone(),
+            batcher: outbox.clone(),
+            sampler: outbox.clone(),
         };
         main_loop.put_component(
             &worker,
@@ -98,14 +107,14 @@ mod tests {
         if acts {
             main_loop.put_component(
                 &inference,
-                InferenceWorker::new(shared.clone(), vec![worker.clone()], told.clone()),
+                InferenceWorker::new(shared.clone(), vec![worker.clone()], outbox.clone()),
             );
             inference.emit(Signal::Begin);
         }
         worker.emit(Signal::Begin);
         Stage {
             main_loop,
-            told,
+            outbox,
             worker,
             shared,
         }
@@ -114,7 +123,9 @@ mod tests {
     #[test]
     fn split_waits_for_actions_while_other_is_stepped() {
         let Stage {
-            mut main_loop, worker, ..
+            mut main_loop,
+            worker,
+            ..
         } = new_worker(Sampling::default(), false);
         let both = [main_loop.run_until_signal(), main_loop.run_until_signal()];
         assert_eq!(both, [0, 1].map(|split| Some(Signal::Observed(split))));
@@ -122,19 +133,19 @@ mod tests {
         assert_eq!(
             main_loop.run_until_signal(),
             Some(Signal::Observed(1)),
-            "it needs nothing of the other"
+            "it does not wait for the other split"
         );
     }
 
     #[test]
     fn splits_are_distributed_over_inference_workers() {
         let mut main_loop = EventLoop::default();
-        let told = main_loop.new_slot();
+        let outbox = main_loop.new_slot();
         let mut both = [EventLoop::default(), EventLoop::default()];
         let outputs = Outputs {
             inference: both.each_mut().map(EventLoop::new_slot).into(),
-            batcher: told.clone(),
-            sampler: told,
+            batcher: outbox.clone(),
+            sampler: outbox,
         };
         let shared = shared_with_order(Sampling::default());
         RolloutWorker::new(0, shared, gymnasium_factory(), &outputs).handle_signal(Signal::Begin);
@@ -153,24 +164,35 @@ mod tests {
         };
         let Stage {
             mut main_loop,
-            told,
+            outbox,
             worker,
             shared,
         } = new_worker(sampling, true);
-        let (first, second) = (main_loop.run_until_signal().unwrap(), main_loop.run_until_signal().unwrap());
-        assert_eq!(shared.borrowed_buffers(), 2, "there are no more");
+        let (first, second) = (
+            main_loop.run_until_signal().unwrap(),
+            main_loop.run_until_signal().unwrap(),
+        );
+        assert_eq!(shared.borrowed_buffers(), 2, "no buffer is free");
         assert_ne!(first, second);
-        // The observations are answered in the first turn, and the answer is taken in the second.
+        // The first turn chooses the actions, the second receives them.
         for _ in 0..2 {
-            told.emit(Signal::Begin);
-            assert_eq!(main_loop.run_until_signal(), Some(Signal::Begin), "nothing else comes");
+            outbox.emit(Signal::Begin);
+            assert_eq!(
+                main_loop.run_until_signal(),
+                Some(Signal::Begin),
+                "no other signal"
+            );
         }
         for filled in [first, second] {
             let Signal::Filled(block) = filled else {
                 panic!("{filled:?}");
             };
             worker.emit(Signal::Freed(block));
-            assert_eq!(main_loop.run_until_signal(), Some(filled), "that one again");
+            assert_eq!(
+                main_loop.run_until_signal(),
+                Some(filled),
+                "the freed buffer is filled again"
+            );
         }
         assert_eq!(main_loop.run_until_signal(), Some(Signal::Finished(0)));
     }

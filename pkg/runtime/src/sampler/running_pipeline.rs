@@ -10,33 +10,34 @@ use super::{
     inference_worker::InferenceWorker,
     learner::Learner,
     rollout_worker::RolloutWorker,
-    shared_buffers::{DATASETS, Dataset, TrainingBatch, Order, SharedBuffers, SampleCounts},
+    shared_buffers::{DATASETS, Dataset, Order, SampleCounts, SharedBuffers, TrainingBatch},
     vector_runner::Outputs,
 };
 use crate::{
     Error, Result,
+    event_loop::{Component, EventLoop, Slot},
     rollout::{Evaluation, Rollout},
     sampling::Sampling,
-    event_loop::{Component, EventLoop, Slot},
 };
 
-/// The components, on the loop of whoever gives the orders or each on a thread of its own.
+/// The running components, on the main loop or on one thread each.
 pub(crate) struct RunningPipeline {
     main_loop: EventLoop<Signal>,
     shared: Arc<SharedBuffers>,
-    /// The batcher, the inference workers, the rollout workers: nobody hears of an order before those that it will tell.
+    /// The batcher, the inference workers, the rollout workers: each gets an order before its
+    /// senders do.
     components: Vec<Slot<Signal>>,
     /// The rollout workers.
     workers: Vec<Slot<Signal>>,
     learner: Option<Slot<Signal>>,
     threads: Vec<Thread>,
-    /// Steps that are collected, and have not come yet.
+    /// Collected steps that have not arrived.
     missing: usize,
-    /// Splits that have not done their share.
+    /// Splits that have not finished their share.
     unfinished: usize,
-    /// Whether the learner has a lesson.
+    /// Whether the learner has a training batch.
     learning: bool,
-    /// The data set for what was collected last.
+    /// The data set of the last order to collect.
     dataset: usize,
 }
 
@@ -46,7 +47,7 @@ struct Thread {
 }
 
 impl RunningPipeline {
-    /// Those that sample, and a learner if it is to learn, too.
+    /// Starts the sampling components, and a learner if `learns`.
     pub(crate) fn start(sampling: &Sampling, maker: &EnvFactory, learns: bool) -> Result<Self> {
         let shared = Arc::new(SharedBuffers::new(sampling.clone()));
         let mut loops = LoopSet::new(sampling.is_serial());
@@ -58,7 +59,7 @@ impl RunningPipeline {
         let rollout = slots("rollout", sampling.num_workers);
         let learner = learns.then(|| loops.add_slot("learner"));
         let of =
-            |places: &[LoopSlot]| -> Vec<_> { places.iter().map(|(slot, _)| slot.clone()).collect() };
+            |slots: &[LoopSlot]| -> Vec<_> { slots.iter().map(|(slot, _)| slot.clone()).collect() };
         let workers = of(&rollout);
 
         let outputs = Outputs {
@@ -106,7 +107,7 @@ impl RunningPipeline {
                 other.events.run();
             };
             let builder = Builder::new().name(other.name.to_owned());
-            // Without one of them the others are dropped, and end.
+            // On an error the other threads are dropped and end.
             let handle = builder.spawn(run).map_err(Error::Thread)?;
             let slot = slot.clone();
             running.threads.push(Thread { slot, handle });
@@ -114,12 +115,12 @@ impl RunningPipeline {
         Ok(running)
     }
 
-    /// Begins to carry an order out.
+    /// Publishes an order.
     pub(crate) fn begin_order(&mut self, mut order: Order) {
         self.missing = order.frame_count();
         self.unfinished = self.shared.sampling.split_count();
         if order.records_steps() && self.learner.is_some() {
-            // What was collected before may be learned from meanwhile.
+            // The previous data set may be trained on meanwhile.
             self.dataset = (self.dataset + 1) % DATASETS;
         }
         order.dataset = self.dataset;
@@ -129,7 +130,7 @@ impl RunningPipeline {
         }
     }
 
-    /// Begins a lesson, which is learned from a data set.
+    /// Publishes a training batch for a data set.
     pub(crate) fn submit_batch(&mut self, lesson: TrainingBatch, dataset: usize) {
         *self.shared.lock_batch() = Some(lesson);
         if let Some(learner) = &self.learner {
@@ -138,7 +139,7 @@ impl RunningPipeline {
         }
     }
 
-    /// Goes on until all that has begun is done.
+    /// Handles signals until the order and the training batch are done.
     pub(crate) fn run_until_idle(&mut self) -> Result<()> {
         while self.missing > 0 || self.unfinished > 0 || self.learning {
             self.handle_next_signal()?;
@@ -148,7 +149,9 @@ impl RunningPipeline {
 
     fn handle_next_signal(&mut self) -> Result<()> {
         match self.main_loop.run_until_signal().ok_or(Error::TaskLeft)? {
-            Signal::Dataset(dataset) => self.missing -= self.shared.lock_dataset(dataset).step_count(),
+            Signal::Dataset(dataset) => {
+                self.missing -= self.shared.lock_dataset(dataset).step_count();
+            }
             Signal::Passed(block) => {
                 let mut dataset = self.shared.lock_dataset(self.dataset);
                 self.missing -= dataset.place_steps(&self.shared.lock_buffer(block));
@@ -165,7 +168,7 @@ impl RunningPipeline {
         Ok(())
     }
 
-    /// What was collected.
+    /// The collected trajectories.
     pub(crate) fn take_rollout(&self) -> Rollout {
         Rollout {
             trajectories: self.shared.lock_dataset(self.dataset).to_trajectories(),
@@ -173,7 +176,8 @@ impl RunningPipeline {
         }
     }
 
-    /// The data set of what was collected, for a lesson. It stays as it is until the order to collect after the next one.
+    /// The collected data set, for a training batch. It is unchanged until the second next order to
+    /// collect.
     pub(crate) fn current_dataset(&self) -> Dataset {
         Dataset {
             number: self.dataset,
@@ -182,7 +186,7 @@ impl RunningPipeline {
         }
     }
 
-    /// What was evaluated.
+    /// The result of an evaluation.
     pub(crate) fn take_evaluation(&self) -> Evaluation {
         let tally = self.take_counts();
         Evaluation {
@@ -191,12 +195,12 @@ impl RunningPipeline {
         }
     }
 
-    /// What became of the lesson.
+    /// The trained batch.
     pub(crate) fn take_batch(&self) -> Option<TrainingBatch> {
         self.shared.lock_batch().take()
     }
 
-    /// Where the memory of trajectory buffers and data sets is.
+    /// Addresses of the buffers.
     #[cfg(test)]
     pub(crate) fn memory_addresses(&self) -> Vec<[(usize, usize); 7]> {
         self.shared.memory_addresses()
@@ -210,14 +214,14 @@ impl RunningPipeline {
         tally
     }
 
-    /// How many threads have this name.
+    /// Number of threads with this name.
     #[cfg(test)]
     pub(crate) fn count_threads(&self, name: &str) -> usize {
         let names = self.threads.iter().map(|thread| thread.handle.thread());
         names.filter(|thread| thread.name() == Some(name)).count()
     }
 
-    /// Trajectory buffers that somebody has.
+    /// Number of buffers that components hold.
     #[cfg(test)]
     pub(crate) fn borrowed_buffers(&self) -> usize {
         self.shared.borrowed_buffers()
@@ -225,19 +229,19 @@ impl RunningPipeline {
 }
 
 impl Drop for RunningPipeline {
-    /// Ends the threads, and waits for them.
+    /// Stops the threads and waits for them.
     fn drop(&mut self) {
         for thread in &self.threads {
             thread.slot.stop();
         }
         for thread in self.threads.drain(..) {
-            // That one panicked was told when it did.
+            // A panic was reported when it happened.
             thread.handle.join().ok();
         }
     }
 }
 
-/// The loops, while components are put there.
+/// The event loops during the setup.
 struct LoopSet {
     main_loop: EventLoop<Signal>,
     serial: bool,
@@ -249,7 +253,7 @@ struct Other {
     events: EventLoop<Signal>,
 }
 
-/// A slot, and which of the other loops it is of; none of main_loop.
+/// A slot and the index of its thread's loop; none for the main loop.
 type LoopSlot = (Slot<Signal>, Option<usize>);
 
 impl LoopSet {
@@ -271,7 +275,11 @@ impl LoopSet {
         (slot, Some(self.others.len() - 1))
     }
 
-    fn put_component(&mut self, (slot, other): &LoopSlot, component: impl Component<Signal> + 'static) {
+    fn put_component(
+        &mut self,
+        (slot, other): &LoopSlot,
+        component: impl Component<Signal> + 'static,
+    ) {
         let events = match other {
             Some(other) => &mut self.others[*other].events,
             None => &mut self.main_loop,
@@ -280,7 +288,7 @@ impl LoopSet {
     }
 }
 
-/// Tells that its thread panicked.
+/// Reports a panic of its thread.
 struct PanicGuard {
     name: &'static str,
     sampler: Slot<Signal>,

@@ -1,5 +1,5 @@
-//! What components share: buffers that are there from the start, each known by its number. What they hold of memory they have from the
-//! beginning of an order on, and keep for the next ones. Whoever was told a number last has the buffer for itself, so nobody waits for its
+//! The shared buffers of the components, each known by its number. They keep their memory from
+//! order to order. The last receiver of a number owns the buffer, so no component waits for its
 //! lock.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{trajectory_buffer::TrajectoryBuffer, share_of};
+use super::{share_of, trajectory_buffer::TrajectoryBuffer};
 use crate::{
     Error, Result,
     model::Model,
@@ -18,26 +18,26 @@ use crate::{
     wire::Work,
 };
 
-/// Trajectory buffers of each row of environments: while one is on its way, the other is filled.
-const BUFFERS: usize = 2;
-/// Buffers of weights: while one is read, the next ones are written to the other.
+/// Trajectory buffers per lane: one is filled while the other is read.
+const BUFFERS_PER_LANE: usize = 2;
+/// Buffers of weights: one is read while the other is written.
 pub(super) const WEIGHTS: usize = 2;
 
-/// Data sets: while one is learned from, the next one is put together.
+/// Data sets: one is trained on while the other is filled.
 pub(super) const DATASETS: usize = 2;
 
-/// What is to be sampled.
+/// An order to sample.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(super) network: Network,
     pub(super) work: Work,
     pub(super) seed: u64,
-    /// The data set for what is collected.
+    /// The data set for the collected steps.
     pub(super) dataset: usize,
 }
 
 impl Order {
-    /// What a policy is to do.
+    /// An order for a policy.
     pub(crate) fn new(policy: &Policy, work: Work, seed: u64) -> Result<Self> {
         Ok(Self {
             network: Network::new(policy)?,
@@ -47,12 +47,12 @@ impl Order {
         })
     }
 
-    /// Whether steps are recorded.
+    /// Whether the order collects steps.
     pub(super) const fn records_steps(&self) -> bool {
         matches!(self.work, Work::Collect { .. })
     }
 
-    /// Steps to record.
+    /// Number of steps to collect.
     pub(super) const fn frame_count(&self) -> usize {
         match self.work {
             Work::Collect { frames } => frames,
@@ -60,39 +60,39 @@ impl Order {
         }
     }
 
-    /// Most steps to record of an environment.
+    /// Maximum steps to collect of one environment.
     pub(super) const fn max_frames_per_env(&self, sampling: &Sampling) -> usize {
         share_of(self.frame_count(), sampling.environment_count(), 0)
     }
 
-    /// Steps of an environment that fit into a trajectory buffer.
+    /// Steps per row of a trajectory buffer.
     pub(super) fn buffer_columns(&self, sampling: &Sampling) -> usize {
         self.max_frames_per_env(sampling).min(sampling.rollout)
     }
 
-    /// Numbers of an observation.
+    /// Length of an observation.
     pub(super) const fn observation_size(&self) -> usize {
         self.network.game().rules().observation_size()
     }
 }
 
-/// Where rollout and inference worker meet: a place for each environment of a split.
+/// The exchange of a split's rollout worker and inference worker: a place per environment.
 #[derive(Debug, Default)]
 pub(super) struct ActionExchange {
     /// The places that wait for an action.
     pub(super) live: Vec<usize>,
-    /// What is seen there.
+    /// The observations.
     pub(super) observations: Vec<f32>,
-    /// Uniform in 0..1: what decides the action there.
+    /// Uniform numbers in 0..1 that select the actions.
     pub(super) draws: Vec<f64>,
-    /// What to do there.
+    /// The actions.
     pub(super) actions: Vec<u8>,
-    /// Logarithm of the probability of that.
+    /// Log probabilities of the actions.
     pub(super) log_probabilities: Vec<f32>,
 }
 
 impl ActionExchange {
-    /// Has a place for each environment; nobody waits.
+    /// Resizes the exchange; no place waits.
     pub(super) fn reset_shape(&mut self, environments: usize, width: usize) {
         self.live.clear();
         self.observations.resize(environments * width, 0.0);
@@ -102,58 +102,58 @@ impl ActionExchange {
     }
 }
 
-/// What a split tells of what it did.
+/// The counts of a split.
 #[derive(Debug, Default)]
 pub(super) struct SampleCounts {
-    /// Returns of the episodes that ended, each with what it is sorted by.
+    /// Returns of the ended episodes with their sort keys.
     pub(super) returns: Vec<(usize, f64)>,
-    /// Steps made.
+    /// Number of steps.
     pub(super) frames: u64,
 }
 
 impl SampleCounts {
-    /// Takes another one in.
+    /// Adds other counts.
     pub(super) fn add_counts(&mut self, other: Self) {
         self.frames += other.frames;
         self.returns.extend(other.returns);
     }
 
-    /// The returns, sorted.
+    /// The returns in the order of their keys.
     pub(super) fn sorted_returns(mut self) -> Vec<f64> {
         self.returns.sort_by_key(|(key, _)| *key);
         self.returns.into_iter().map(|(_, value)| value).collect()
     }
 }
 
-/// A data set that was collected.
+/// A collected data set.
 #[derive(Debug)]
 pub(crate) struct Dataset {
-    /// Which one.
+    /// Number of its buffer.
     pub(crate) number: usize,
-    /// Steps in it.
+    /// Number of steps.
     pub(crate) frames: u64,
-    /// Returns of the episodes that ended.
+    /// Returns of the ended episodes.
     pub(crate) returns: Vec<f64>,
 }
 
-/// What is to be learned, and what became of it.
+/// A training batch and its result.
 #[derive(Debug)]
 pub(crate) struct TrainingBatch {
-    /// What learns.
+    /// The model to train.
     pub(crate) model: Model,
-    /// How.
+    /// The settings.
     pub(crate) settings: Settings,
-    /// How far the training is, in 0..=1.
+    /// Progress of the training, in 0..=1.
     pub(crate) progress: f64,
-    /// Decides all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
-    /// Gradient steps that were made.
+    /// Number of gradient steps made.
     pub(crate) steps: u64,
-    /// Mean losses over them.
+    /// Mean losses of these steps.
     pub(crate) losses: Losses,
 }
 
-/// All that is shared.
+/// All shared buffers.
 #[derive(Debug)]
 pub(super) struct SharedBuffers {
     pub(super) sampling: Sampling,
@@ -181,7 +181,7 @@ impl SharedBuffers {
             weights: default_mutexes(WEIGHTS),
             failure: Mutex::default(),
         };
-        shared.blocks = default_mutexes(splits * shared.lane_count() * BUFFERS);
+        shared.blocks = default_mutexes(splits * shared.lane_count() * BUFFERS_PER_LANE);
         shared
     }
 
@@ -191,12 +191,13 @@ impl SharedBuffers {
         split * size..(split + 1) * size
     }
 
-    /// Trajectory buffers that each split fills at a time: one for all of its environments, or one for each.
+    /// Lanes of a split: buffers that are filled at a time, one for all environments or one for
+    /// each.
     pub(super) const fn lane_count(&self) -> usize {
         self.sampling.split_size() / self.rows_per_buffer()
     }
 
-    /// Environments that share a trajectory buffer.
+    /// Environments per trajectory buffer.
     pub(super) const fn rows_per_buffer(&self) -> usize {
         if self.sampling.batched_sampling {
             self.sampling.split_size()
@@ -205,24 +206,27 @@ impl SharedBuffers {
         }
     }
 
-    /// The lane of an environment of a split, and its row in the trajectory buffer.
+    /// The lane and the row of an environment of a split.
     pub(super) const fn lane_and_row(&self, place: usize) -> (usize, usize) {
-        (place / self.rows_per_buffer(), place % self.rows_per_buffer())
+        (
+            place / self.rows_per_buffer(),
+            place % self.rows_per_buffer(),
+        )
     }
 
-    /// The trajectory buffers of a lane of a split.
+    /// The trajectory buffers of a lane.
     pub(super) fn lane_buffers(&self, split: usize, lane: usize) -> Vec<usize> {
-        let first = (split * self.lane_count() + lane) * BUFFERS;
-        (first..first + BUFFERS).collect()
+        let first = (split * self.lane_count() + lane) * BUFFERS_PER_LANE;
+        (first..first + BUFFERS_PER_LANE).collect()
     }
 
-    /// The split, and its lane, that a trajectory buffer belongs to.
+    /// The split and the lane of a trajectory buffer.
     pub(super) const fn buffer_owner(&self, block: usize) -> (usize, usize) {
-        let lane = block / BUFFERS;
+        let lane = block / BUFFERS_PER_LANE;
         (lane / self.lane_count(), lane % self.lane_count())
     }
 
-    /// The worker that has a split.
+    /// The rollout worker of a split.
     pub(super) const fn worker_of_split(&self, split: usize) -> usize {
         split / self.sampling.worker_num_splits
     }
@@ -247,12 +251,12 @@ impl SharedBuffers {
         lock_unpoisoned(&self.blocks[block])
     }
 
-    /// A data set: a row for each environment.
+    /// A data set with one row per environment.
     pub(super) fn lock_dataset(&self, dataset: usize) -> MutexGuard<'_, TrajectoryBuffer> {
         lock_unpoisoned(&self.datasets[dataset])
     }
 
-    /// What is to be learned.
+    /// The training batch.
     pub(super) fn lock_batch(&self) -> MutexGuard<'_, Option<TrainingBatch>> {
         lock_unpoisoned(&self.lesson)
     }
@@ -269,32 +273,36 @@ impl SharedBuffers {
         }
     }
 
-    /// The weights of a buffer.
+    /// The weights in a buffer.
     pub(super) fn lock_weights(&self, buffer: usize) -> MutexGuard<'_, Option<Policy>> {
         lock_unpoisoned(&self.weights[buffer])
     }
 
-    /// Notes why a component cannot do its part.
+    /// Records the error of a component.
     pub(super) fn set_failure(&self, error: Error) {
         *lock_unpoisoned(&self.failure) = Some(error);
     }
 
-    /// Why a component could not do its part.
+    /// The error of a component.
     pub(super) fn take_failure(&self) -> Option<Error> {
         lock_unpoisoned(&self.failure).take()
     }
 
-    /// Where the memory of trajectory buffers and data sets is.
+    /// Addresses of the buffers.
     #[cfg(test)]
     pub(super) fn memory_addresses(&self) -> Vec<[(usize, usize); 7]> {
         let all = self.blocks.iter().chain(&self.datasets);
-        all.map(|block| lock_unpoisoned(block).memory_addresses()).collect()
+        all.map(|block| lock_unpoisoned(block).memory_addresses())
+            .collect()
     }
 
-    /// Trajectory buffers that somebody has.
+    /// Number of buffers that components hold.
     #[cfg(test)]
     pub(super) fn borrowed_buffers(&self) -> usize {
-        self.blocks.iter().filter(|block| lock_unpoisoned(block).borrowed).count()
+        self.blocks
+            .iter()
+            .filter(|block| lock_unpoisoned(block).borrowed)
+            .count()
     }
 }
 
@@ -302,7 +310,7 @@ fn default_mutexes<T: Default>(number: usize) -> Vec<Mutex<T>> {
     (0..number).map(|_| Mutex::default()).collect()
 }
 
-/// What a component that panicked has left is not used any more.
+/// Locks a mutex. Data of a panicked component is not used again.
 fn lock_unpoisoned<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

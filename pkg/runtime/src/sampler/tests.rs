@@ -14,7 +14,7 @@ fn new_pipeline(sampling: Sampling) -> Pipeline {
     Pipeline::new(sampling).unwrap()
 }
 
-/// Everything on one thread, nothing split, and a trajectory in one piece.
+/// One thread, one split and one trajectory buffer.
 fn single_thread_sampling(environments: usize) -> Sampling {
     Sampling {
         num_envs_per_worker: environments,
@@ -55,7 +55,9 @@ fn collect_returns_exactly_requested_frames() {
 #[test]
 fn returns_are_sums_of_terminated_episodes() {
     let mut sampler = new_pipeline(threaded_sampling());
-    let rollout = sampler.collect(&new_policy(Game::CartPole), 900, 5).unwrap();
+    let rollout = sampler
+        .collect(&new_policy(Game::CartPole), 900, 5)
+        .unwrap();
     let ended = rollout
         .trajectories
         .iter()
@@ -68,7 +70,11 @@ fn returns_are_sums_of_terminated_episodes() {
 fn same_seed_samples_same_frames() {
     for sampling in [Sampling::default(), threaded_sampling()] {
         let mut sampler = new_pipeline(sampling);
-        let mut play = |seed| sampler.collect(&new_policy(Game::Acrobot), 100, seed).unwrap();
+        let mut play = |seed| {
+            sampler
+                .collect(&new_policy(Game::Acrobot), 100, seed)
+                .unwrap()
+        };
         assert_eq!(play(1), play(1));
         assert_ne!(play(1), play(2));
     }
@@ -130,13 +136,13 @@ proptest! {
             prop_assert_eq!(collected, plain.collect(&policy, frames, seed).unwrap());
             let evaluated = sampler.evaluate(&policy, episodes, seed).unwrap();
             prop_assert_eq!(evaluated, plain.evaluate(&policy, episodes, seed).unwrap());
-            // Workers take buffers back before they hear of the order after that.
+            // Workers get the buffers back before the next order but one.
             prop_assert_eq!(sampler.borrowed_buffers(), 0, "all trajectory buffers are back");
         }
     }
 }
 
-/// Panics at the first step while it is told to.
+/// Panics at the first step while the flag is set.
 struct Faulty(Arc<AtomicBool>);
 
 impl EnvInstance for Faulty {
@@ -147,7 +153,7 @@ impl EnvInstance for Faulty {
     }
 
     fn step(&mut self, _: u8) -> (f64, Option<Ending>) {
-        assert!(!self.0.load(Relaxed), "told to");
+        assert!(!self.0.load(Relaxed), "the flag is set");
         (1.0, Some(Ending::Terminated))
     }
 
@@ -159,8 +165,8 @@ impl EnvInstance for Faulty {
 #[test]
 fn panicked_thread_fails_only_its_order() {
     let faulty = Arc::new(AtomicBool::new(true));
-    let told = faulty.clone();
-    let maker: EnvFactory = Arc::new(move |_, _| Box::new(Faulty(told.clone())));
+    let flag = faulty.clone();
+    let maker: EnvFactory = Arc::new(move |_, _| Box::new(Faulty(flag.clone())));
     let mut sampler = Pipeline::with_factory(threaded_sampling(), maker).unwrap();
     let policy = new_policy(Game::CartPole);
     let error = sampler.collect(&policy, 100, 1).unwrap_err();
@@ -184,7 +190,7 @@ fn network_error_fails_order() {
         running.begin_order(order);
         let error = chain(&running.run_until_idle().unwrap_err());
         assert!(
-            error.starts_with("the network cannot be computed: shape mismatch in matmul"),
+            error.starts_with("cannot compute the network: shape mismatch in matmul"),
             "{error}"
         );
     }
@@ -210,7 +216,7 @@ fn pipeline_starts_requested_threads() {
 
 #[test]
 fn threads_end_on_stop_and_on_drop() {
-    // Each rollout worker has the maker, and the sampler.
+    // Each rollout worker and the sampler hold the factory.
     let maker = gymnasium_factory();
     let mut sampler = Pipeline::with_factory(threaded_sampling(), maker.clone()).unwrap();
     let policy = new_policy(Game::CartPole);
@@ -236,14 +242,15 @@ fn orders_reuse_buffer_memory() {
                 rollout: 16,
                 ..sampling
             };
-            let mut running = RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
+            let mut running =
+                RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
             let mut collect = |seed| {
                 let work = Work::Collect { frames: 400 };
                 running.begin_order(Order::new(&policy, work, seed).unwrap());
                 running.run_until_idle().unwrap();
                 running.memory_addresses()
             };
-            // Data sets are filled in turn.
+            // The two data sets alternate.
             collect(1);
             let memory = collect(2);
             assert!(memory.iter().flatten().all(|(_, capacity)| *capacity > 0));

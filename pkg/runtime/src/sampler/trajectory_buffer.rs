@@ -2,18 +2,18 @@ use std::ops::Range;
 
 use crate::{game::Ending, rollout::Trajectory};
 
-/// A trajectory buffer: the steps of some environments, a row for each, column by column. A data set is one, too.
+/// A trajectory buffer: a row of steps per environment. A data set is one, too.
 #[derive(Debug, Default)]
 pub(super) struct TrajectoryBuffer {
-    /// The environment of the first row.
+    /// Environment of the first row.
     first: usize,
-    /// The step of the first column.
+    /// Step of the first column.
     start: usize,
-    /// Columns.
+    /// Maximum steps of a row.
     columns: usize,
-    /// Numbers of an observation.
+    /// Length of an observation.
     width: usize,
-    /// Steps that each row holds.
+    /// Number of steps in each row.
     lengths: Vec<usize>,
     before: Vec<f32>,
     after: Vec<f32>,
@@ -21,7 +21,7 @@ pub(super) struct TrajectoryBuffer {
     rewards: Vec<f32>,
     log_probabilities: Vec<f32>,
     endings: Vec<Option<Ending>>,
-    /// Whether somebody has it.
+    /// Whether a component holds the buffer.
     pub(super) borrowed: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Step<'a> {
 }
 
 impl TrajectoryBuffer {
-    /// Empties it, for the steps from `start` on of so many environments. What it holds of memory, it keeps.
+    /// Empties the buffer for steps from `start` on. Keeps its memory.
     pub(super) fn reset_shape(
         &mut self,
         first: usize,
@@ -72,12 +72,12 @@ impl TrajectoryBuffer {
         self.endings[at] = step.ending;
     }
 
-    /// Steps in all rows.
+    /// Number of steps in all rows.
     pub(super) fn step_count(&self) -> usize {
         self.lengths.iter().sum()
     }
 
-    /// Copies the steps of another to where they belong; returns how many they are.
+    /// Copies the steps of another buffer to their place; returns their number.
     pub(super) fn place_steps(&mut self, other: &Self) -> usize {
         for (row, &length) in other.lengths.iter().enumerate() {
             let own = other.first + row - self.first;
@@ -100,7 +100,7 @@ impl TrajectoryBuffer {
         other.step_count()
     }
 
-    /// Its rows, one after the other, as trajectories: each ends with its episode, or where its row does.
+    /// All rows as trajectories. Each ends with its episode or with its row.
     pub(super) fn to_trajectories(&self) -> Vec<Trajectory> {
         let mut trajectories = Vec::new();
         for (row, length) in self.lengths.iter().enumerate() {
@@ -117,7 +117,7 @@ impl TrajectoryBuffer {
         trajectories
     }
 
-    /// Consecutive steps of one episode, of which there is one at least.
+    /// Consecutive steps of one episode, at least one.
     fn to_trajectory(&self, steps: Range<usize>) -> Trajectory {
         let seen = self.observation_range(&steps);
         let last = seen.end - self.width..seen.end;
@@ -130,16 +130,16 @@ impl TrajectoryBuffer {
         }
     }
 
-    /// Where the observations of some steps are.
+    /// Range of the observations of some steps.
     const fn observation_range(&self, steps: &Range<usize>) -> Range<usize> {
         steps.start * self.width..steps.end * self.width
     }
 
-    /// Where its memory is, and how much there is of each.
+    /// Addresses and capacities of the memory.
     #[cfg(test)]
     pub(super) fn memory_addresses(&self) -> [(usize, usize); 7] {
-        fn vec_memory<T>(held: &Vec<T>) -> (usize, usize) {
-            (held.as_ptr().addr(), held.capacity())
+        fn vec_memory<T>(vec: &Vec<T>) -> (usize, usize) {
+            (vec.as_ptr().addr(), vec.capacity())
         }
         [
             vec_memory(&self.lengths),

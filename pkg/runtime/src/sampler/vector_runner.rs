@@ -5,39 +5,39 @@ use std::{
 
 use super::{
     EnvFactory, Signal,
-    trajectory_buffer::Step,
     env_runner::EnvRunner,
-    shared_buffers::{ActionExchange, Order, SharedBuffers, SampleCounts},
+    shared_buffers::{ActionExchange, Order, SampleCounts, SharedBuffers},
+    trajectory_buffer::Step,
 };
 use crate::event_loop::Slot;
 
-/// Where the signals of a rollout worker go.
+/// Receivers of a rollout worker's signals.
 #[derive(Clone, Debug)]
 pub(super) struct Outputs {
-    /// Each chooses the actions of some of the splits.
+    /// The inference workers; each serves some of the splits.
     pub(super) inference: Arc<[Slot<Signal>]>,
     pub(super) batcher: Slot<Signal>,
     pub(super) sampler: Slot<Signal>,
 }
 
-/// The environments of a split: while they wait for their actions, those of another are stepped.
+/// The environments of a split. While they wait for actions, another split is stepped.
 pub(super) struct VectorRunner {
     split: usize,
     shared: Arc<SharedBuffers>,
     outputs: Outputs,
     order: Option<Arc<Order>>,
-    /// All that have something to do.
+    /// The environments with work left.
     players: Vec<EnvRunner>,
     lanes: Vec<Lane>,
-    /// Steps made so far in each environment that has more to do.
+    /// Steps of each environment so far.
     steps: usize,
-    /// Whether the actions are there, but a trajectory buffer is missing.
+    /// Whether actions are present but no trajectory buffer is free.
     stalled: bool,
     after: Vec<f32>,
     tally: SampleCounts,
 }
 
-/// Trajectory buffers that are filled in turn.
+/// The trajectory buffers that are filled alternately.
 struct Lane {
     free: Vec<usize>,
     open: Option<usize>,
@@ -63,12 +63,12 @@ impl VectorRunner {
         }
     }
 
-    /// Begins with an order.
+    /// Begins an order.
     pub(super) fn begin_order(&mut self, order: &Arc<Order>, maker: &EnvFactory) {
         let shared = self.shared.clone();
         let environments = shared.split_environments(self.split);
         let width = order.observation_size();
-        // The first ones have the most to do, so those without anything are the last ones.
+        // The first environments have the largest share, so empty shares are last.
         let players = environments
             .clone()
             .map_while(|environment| EnvRunner::new(environment, order, &shared.sampling, maker));
@@ -77,8 +77,11 @@ impl VectorRunner {
         self.steps = 0;
         self.after.resize(width, 0.0);
         if order.records_steps() {
-            let (rows, columns) = (shared.rows_per_buffer(), order.buffer_columns(&shared.sampling));
-            // Whichever of them is filled when: none grows meanwhile.
+            let (rows, columns) = (
+                shared.rows_per_buffer(),
+                order.buffer_columns(&shared.sampling),
+            );
+            // Resize all free buffers now, so that none grows later.
             for block in self.lanes.iter().flat_map(|lane| &lane.free) {
                 shared
                     .lock_buffer(*block)
@@ -99,7 +102,7 @@ impl VectorRunner {
         self.request_actions(exchange, order);
     }
 
-    /// Takes a trajectory buffer back.
+    /// Returns a trajectory buffer.
     pub(super) fn return_buffer(&mut self, block: usize, lane: usize) {
         self.shared.lock_buffer(block).borrowed = false;
         self.lanes[lane].free.push(block);
@@ -108,7 +111,7 @@ impl VectorRunner {
         }
     }
 
-    /// Steps the environments, whose actions are there.
+    /// Steps all environments whose actions are present.
     pub(super) fn step_all(&mut self) {
         let Some(order) = self.order.clone() else {
             return;
@@ -129,8 +132,13 @@ impl VectorRunner {
         self.request_actions(exchange, &order);
     }
 
-    /// Steps an environment; whether it has more to do.
-    fn step_environment(&mut self, place: usize, exchange: &mut ActionExchange, order: &Order) -> bool {
+    /// Steps an environment; returns whether work is left.
+    fn step_environment(
+        &mut self,
+        place: usize,
+        exchange: &mut ActionExchange,
+        order: &Order,
+    ) -> bool {
         let player = &mut self.players[place];
         let width = self.after.len();
         let seen = &mut exchange.observations[place * width..(place + 1) * width];
@@ -166,11 +174,14 @@ impl VectorRunner {
         player.has_more()
     }
 
-    /// Has each environment that waits record its steps; whether there are enough trajectory buffers.
+    /// Opens a trajectory buffer for each waiting environment; false if none is free.
     fn open_buffers(&mut self, exchange: &ActionExchange, order: &Order) -> bool {
         let shared = self.shared.clone();
         let first = shared.split_environments(self.split).start;
-        let (rows, columns) = (shared.rows_per_buffer(), order.buffer_columns(&shared.sampling));
+        let (rows, columns) = (
+            shared.rows_per_buffer(),
+            order.buffer_columns(&shared.sampling),
+        );
         exchange.live.iter().all(|place| {
             let (number, _) = shared.lane_and_row(*place);
             let lane = &mut self.lanes[number];
@@ -178,7 +189,13 @@ impl VectorRunner {
                 lane.open = lane.free.pop();
                 if let Some(block) = lane.open {
                     let mut block = shared.lock_buffer(block);
-                    block.reset_shape(first + number, self.steps, rows, columns, order.observation_size());
+                    block.reset_shape(
+                        first + number,
+                        self.steps,
+                        rows,
+                        columns,
+                        order.observation_size(),
+                    );
                     block.borrowed = true;
                 }
             }
@@ -186,7 +203,7 @@ impl VectorRunner {
         })
     }
 
-    /// Hands on the trajectory buffers that are full, or get nothing more.
+    /// Sends full and final trajectory buffers to the batcher.
     fn send_full_buffers(&mut self, order: &Order) {
         let is_full = self
             .steps
@@ -200,7 +217,7 @@ impl VectorRunner {
         }
     }
 
-    /// Asks for the next actions, or tells that all is done.
+    /// Requests the next actions, or reports that the share is done.
     fn request_actions(&mut self, mut exchange: MutexGuard<'_, ActionExchange>, order: &Order) {
         if exchange.live.is_empty() {
             *self.shared.lock_counts(self.split) = take(&mut self.tally);
@@ -213,7 +230,7 @@ impl VectorRunner {
                 draws[place] = self.players[place].draw_number();
             }
         }
-        // Who is told finds it free.
+        // Unlock before the signal: its receiver locks the exchange.
         drop(exchange);
         let inference = &self.outputs.inference;
         inference[self.split % inference.len()].emit(Signal::Observed(self.split));

@@ -1,4 +1,5 @@
-//! What there is of replicas, as far as the list, which is behind, and the last answers tell. Pure: time comes from outside.
+//! The number of present replicas, from the endpoint's list and from its last responses, which the
+//! list may not show yet. Pure: time is an argument.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,21 +9,21 @@ use std::{
 use super::Counts;
 use crate::wire::Replicas;
 
-/// The list knows after so long what was granted: a new replica is listed 2 s after it was planned.
+/// Maximum delay of the list: it shows a new replica 2 s after it was planned.
 pub(super) const LIST_DELAY: Duration = Duration::from_secs(5);
 
-/// What is asked for.
+/// The next request to the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// So many more.
+    /// Add replicas.
     More(Counts),
-    /// So many fewer.
+    /// Remove replicas.
     Fewer(Counts),
 }
 
 impl Step {
-    /// What leads from these numbers to those; more come first.
-    pub(super) fn next_step(there: Counts, wanted: Counts) -> Option<Self> {
+    /// The step from the present to the wanted counts; additions come first.
+    pub(super) fn next_step(present: Counts, wanted: Counts) -> Option<Self> {
         let above = |of: Counts, than: Counts| {
             let counts = Counts {
                 collectors: of.collectors.saturating_sub(than.collectors),
@@ -30,28 +31,28 @@ impl Step {
             };
             (counts != Counts::default()).then_some(counts)
         };
-        let more = above(wanted, there).map(Self::More);
-        more.or_else(|| above(there, wanted).map(Self::Fewer))
+        let more = above(wanted, present).map(Self::More);
+        more.or_else(|| above(present, wanted).map(Self::Fewer))
     }
 }
 
-/// Answers that the list may not show yet.
+/// Responses that the list may not show yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     collectors: Answers,
     learners: Answers,
 }
 
-/// By URL, whether it was granted or let go of, and when.
+/// By URL: whether it was granted or removed, and when.
 type Answers = HashMap<String, (bool, Instant)>;
 
 impl PendingChanges {
-    /// These were granted.
+    /// Records granted replicas.
     pub(super) fn record_granted(&mut self, replicas: &Replicas, now: Instant) {
         self.record_answer(replicas, true, now);
     }
-
-    /// These were let go of.
+    /// Records removed replicas.
+    /// Records removed replicas.
     pub(super) fn record_removed(&mut self, replicas: &Replicas, now: Instant) {
         self.record_answer(replicas, false, now);
     }
@@ -65,7 +66,7 @@ impl PendingChanges {
         }
     }
 
-    /// How many there are.
+    /// Counts the present replicas.
     pub(super) fn count_replicas(&mut self, listed: &Replicas, now: Instant) -> Counts {
         Counts {
             collectors: count_role(&listed.collectors, &mut self.collectors, now),
@@ -76,15 +77,15 @@ impl PendingChanges {
 
 fn count_role(listed: &[String], answers: &mut Answers, now: Instant) -> u32 {
     answers.retain(|_, (_, since)| now.saturating_duration_since(*since) < LIST_DELAY);
-    let mut there: HashSet<_> = listed.iter().collect();
+    let mut present: HashSet<_> = listed.iter().collect();
     for (url, (granted, _)) in answers.iter() {
         if *granted {
-            there.insert(url);
+            present.insert(url);
         } else {
-            there.remove(url);
+            present.remove(url);
         }
     }
-    u32::try_from(there.len()).unwrap_or(u32::MAX)
+    u32::try_from(present.len()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn step_leads_to_wanted_counts() {
-        let step = |there, wanted| Step::next_step(there, wanted);
+        let step = |present, wanted| Step::next_step(present, wanted);
         assert_eq!(step(counts_of(2, 1), counts_of(2, 1)), None);
         assert_eq!(
             step(counts_of(2, 1), counts_of(4, 1)),
@@ -127,13 +128,23 @@ mod tests {
     fn granted_replicas_count_until_listed() {
         let (mut ledger, now) = (PendingChanges::default(), Instant::now());
         ledger.record_granted(&replicas_of(&["b", "c"]), now);
-        let mut there = |listed: &[&str], now| ledger.count_replicas(&replicas_of(listed), now).collectors;
-        assert_eq!(there(&["a"], now), 3);
-        assert_eq!(there(&["a", "b"], now), 3, "none twice");
-        assert_eq!(there(&["a"], now + LIST_DELAY), 1, "they came to nothing");
+        let mut present =
+            |listed: &[&str], now| ledger.count_replicas(&replicas_of(listed), now).collectors;
+        assert_eq!(present(&["a"], now), 3);
+        assert_eq!(present(&["a", "b"], now), 3, "no replica is counted twice");
+        assert_eq!(
+            present(&["a"], now + LIST_DELAY),
+            1,
+            "the granted replicas are not listed"
+        );
         ledger.record_removed(&replicas_of(&["a"]), now);
-        let mut there = |listed: &[&str], now| ledger.count_replicas(&replicas_of(listed), now).collectors;
-        assert_eq!(there(&["a", "b"], now), 1);
-        assert_eq!(there(&["a", "b"], now + LIST_DELAY), 2, "it did not go");
+        let mut present =
+            |listed: &[&str], now| ledger.count_replicas(&replicas_of(listed), now).collectors;
+        assert_eq!(present(&["a", "b"], now), 1);
+        assert_eq!(
+            present(&["a", "b"], now + LIST_DELAY),
+            2,
+            "the removed replica is still listed"
+        );
     }
 }

@@ -8,43 +8,43 @@ use crate::{
     outcome::Outcome,
     ppo::{Losses, Settings},
     progress::Progress,
-    sampler::{Dataset, TrainingBatch, EnvFactory, Order, RunningPipeline},
+    sampler::{Dataset, EnvFactory, Order, RunningPipeline, TrainingBatch},
     sampling::Sampling,
     server::mix_seeds,
     training::Goal,
     wire::Work,
 };
 
-/// Starts the components, says what is sampled and learned when, and tells how it goes.
+/// Runs the iterations of a serial training.
 pub(super) struct Runner {
     goal: Goal,
     settings: Settings,
     running: RunningPipeline,
-    keeper: Option<CheckpointStore>,
+    store: Option<CheckpointStore>,
     model: Model,
-    /// What was collected while the model of before was trained.
+    /// Frames collected with the previous model.
     ahead: Option<Collected>,
     progress: Progress,
     losses: Losses,
     gradient_steps: u64,
 }
 
-/// What a version of the model has played.
+/// A data set and the model version that collected it.
 struct Collected {
     version: u64,
     dataset: Dataset,
 }
 
 impl Runner {
-    /// One that goes on from where the keeper has it.
+    /// A runner that resumes from the newest checkpoint.
     pub(super) fn resume_or_start(
         goal: Goal,
         settings: Settings,
         (sampling, maker): (&Sampling, &EnvFactory),
-        keeper: Option<CheckpointStore>,
+        store: Option<CheckpointStore>,
     ) -> Result<Self> {
-        let found = match &keeper {
-            Some(keeper) => keeper.load_newest()?,
+        let found = match &store {
+            Some(store) => store.load_newest()?,
             None => None,
         };
         sampling.check()?;
@@ -60,21 +60,21 @@ impl Runner {
             running: RunningPipeline::start(sampling, maker, true)?,
             goal,
             settings,
-            keeper,
+            store,
             ahead: None,
             losses: Losses::default(),
             gradient_steps: 0,
         })
     }
 
-    /// Evaluates the model, and makes it the next version unless the training has ended.
+    /// Evaluates the model and trains the next version, unless the training has ended.
     pub(super) fn run_iteration(&mut self) -> Result<ControlFlow<Outcome, PollResult>> {
         let evaluation = self.evaluate_model()?;
         self.progress.evaluation = Some(evaluation);
         tracing::info!("{}", self.progress.log_numbers());
         let (stats, version) = (self.stats(), self.model.version);
-        if let Some(keeper) = &mut self.keeper {
-            keeper.record_iteration(version, &stats);
+        if let Some(store) = &mut self.store {
+            store.record_iteration(version, &stats);
         }
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
@@ -87,8 +87,8 @@ impl Runner {
         let Self {
             progress, model, ..
         } = self;
-        if let Some(keeper) = &mut self.keeper {
-            keeper.record_progress(progress.frames, progress.mean_return, || Ok(model.clone()));
+        if let Some(store) = &mut self.store {
+            store.record_progress(progress.frames, progress.mean_return, || Ok(model.clone()));
         }
         Ok(ControlFlow::Continue(PollResult {
             samples: progress.frames - before,
@@ -96,27 +96,28 @@ impl Runner {
         }))
     }
 
-    /// Keeps what is to be gone on from; tells where it ended.
+    /// Saves a checkpoint, or removes all after a finished training. Returns the model and the
+    /// final progress.
     pub(super) fn finish_training(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
-        let Self { keeper, model, .. } = self;
+        let Self { store, model, .. } = self;
         let mut end = self.progress.clone();
         if !matches!(outcome, Outcome::Solved | Outcome::Unsolved) {
-            // What was evaluated last is the model before this one.
+            // The evaluation belongs to the previous model.
             end.evaluation = None;
         }
-        if let Some(keeper) = keeper {
-            keeper.write_summary();
+        if let Some(store) = store {
+            store.write_summary();
             match outcome {
-                Outcome::Solved | Outcome::Unsolved => keeper.remove_finished(),
+                Outcome::Solved | Outcome::Unsolved => store.remove_finished(),
                 Outcome::TimedOut | Outcome::Interrupted | Outcome::Ended => {
-                    keeper.save(|| Ok(model.clone()))?;
+                    store.save(|| Ok(model.clone()))?;
                 }
             }
         }
         Ok((model.clone(), end))
     }
 
-    /// All that is told of it.
+    /// The stats of the training.
     pub(super) fn stats(&self) -> Stats {
         let mut stats = self.progress.stats();
         if self.gradient_steps > 0 {
@@ -136,7 +137,7 @@ impl Runner {
         Ok(mean_of(&self.running.take_evaluation().returns).unwrap_or_default())
     }
 
-    /// Makes the model the next version.
+    /// Trains the next model version.
     fn train_iteration(&mut self) -> Result<()> {
         let start = Instant::now();
         let Dataset {
@@ -146,7 +147,8 @@ impl Runner {
         } = self.next_dataset()?;
         let version = self.model.version;
         if self.goal.overlap {
-            // It begins before the first gradient step, and goes on with the weights of each.
+            // Collecting begins before the first gradient step and continues with the weights of
+            // each step.
             let order = self.collect_order(version + 1)?;
             self.running.begin_order(order);
         }
@@ -168,7 +170,7 @@ impl Runner {
         Ok(())
     }
 
-    /// What the model learns from: what was collected ahead unless it is too old, else what it collects now.
+    /// The data set to train on: frames collected ahead unless they are too old, else new ones.
     fn next_dataset(&mut self) -> Result<Dataset> {
         let version = self.model.version;
         if let Some(Collected {
@@ -177,7 +179,11 @@ impl Runner {
         }) = self.ahead.take()
         {
             let (frames, most) = (dataset.frames, self.settings.max_policy_lag);
-            if self.progress.staleness.admit_frames(frames, version - of, most) {
+            if self
+                .progress
+                .staleness
+                .admit_frames(frames, version - of, most)
+            {
                 return Ok(dataset);
             }
         }
@@ -200,7 +206,7 @@ impl Runner {
         }
     }
 
-    /// What is collected for a version to learn from.
+    /// An order to collect frames for a model version.
     fn collect_order(&self, version: u64) -> Result<Order> {
         let frames = self.goal.tasks * self.goal.frames_per_task;
         let seed = mix_seeds(mix_seeds(self.goal.seed, version), 0);

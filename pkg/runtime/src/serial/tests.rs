@@ -68,7 +68,7 @@ async fn overlapped_training_solves_cartpole() {
     }
 }
 
-/// The model after some iterations, and what was told of them.
+/// The model and the stats after some iterations.
 async fn trained(sampling: Sampling, overlap: bool) -> (Model, Stats) {
     let goal = Goal {
         overlap,
@@ -90,7 +90,7 @@ async fn trained(sampling: Sampling, overlap: bool) -> (Model, Stats) {
 async fn seed_gives_same_model_with_any_thread_count() {
     let (model, stats) = trained(Sampling::default(), false).await;
     assert_eq!(trained(threads(), false).await, (model, stats.clone()));
-    // Of 2048 frames each, in 5 passes of 32 batches.
+    // 2048 frames per iteration, in 5 passes of 32 batches.
     assert_eq!(stats["gradient_steps"].to_string(), "640");
     assert_eq!(stats["stale_frames"].to_string(), "0");
     assert!(stats.contains_key("policy_loss"));
@@ -100,14 +100,14 @@ async fn seed_gives_same_model_with_any_thread_count() {
 async fn overlap_is_deterministic_on_one_thread() {
     let (model, stats) = trained(Sampling::default(), true).await;
     assert_ne!(trained(Sampling::default(), false).await.0, model);
-    // All but those of the first iteration are of the version before.
+    // All frames but those of the first iteration are one version behind.
     assert_eq!(stats["stale_frames"].to_string(), "6144");
     assert_eq!(stats["policy_lag"].to_string(), "1");
     let again = trained(Sampling::default(), true).await;
     assert_eq!(again, (model, stats));
 }
 
-/// Trains with a seed; ends before its time after so many iterations.
+/// Trains with a seed and stops after some iterations.
 async fn train_interrupted(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model) {
     let goal = Goal {
         seed,
@@ -119,16 +119,18 @@ async fn train_interrupted(storage: &Storage, seed: u64, iterations: u64) -> (Ou
         every: Duration::from_secs(3600),
         ..CheckpointPolicy::default()
     };
-    let keeper = CheckpointStore::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
+    let store =
+        CheckpointStore::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
     let (settings, gate) = (Settings::default(), PauseGate::new_running());
-    let mut told = gate.subscribe();
+    let mut reports = gate.subscribe();
     let stopped = async {
-        told.wait_for(|report| report.polls >= iterations)
+        reports
+            .wait_for(|report| report.polls >= iterations)
             .await
             .unwrap();
     };
     let sampling = Sampling::default();
-    let ended = run(goal, settings, sampling, Some(keeper), &gate, stopped).await;
+    let ended = run(goal, settings, sampling, Some(store), &gate, stopped).await;
     ended.unwrap()
 }
 
@@ -152,7 +154,7 @@ async fn interrupted_training_ends_as_if_uninterrupted() {
     assert_eq!(train_interrupted(&storage, 4, NEVER).await, undisturbed);
     assert!(
         !folder.path().join("checkpoints-CartPole-v1-4").exists(),
-        "one that has ended is not gone on with"
+        "a finished training leaves no checkpoints"
     );
 }
 
@@ -173,23 +175,23 @@ async fn training_finishes_when_checkpoints_cannot_be_removed() {
         every: Duration::from_secs(3600),
         ..CheckpointPolicy::default()
     };
-    let keeper = CheckpointStore::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
+    let store = CheckpointStore::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
     let handle = PauseGate::new_running();
     let spoiled = async {
         wait_for_polls(&handle, 0).await;
-        // A file is no folder that can be removed.
+        // A file is not a removable folder.
         let checkpoints = folder.path().join(format!("checkpoints-{game}-{seed}"));
         fs::remove_dir(&checkpoints).unwrap();
         fs::write(&checkpoints, b"in the way").unwrap();
         pending::<()>().await;
     };
     let (settings, sampling) = (Settings::default(), Sampling::default());
-    let ended = run(goal, settings, sampling, Some(keeper), &handle, spoiled).await;
+    let ended = run(goal, settings, sampling, Some(store), &handle, spoiled).await;
     let (outcome, model) = ended.unwrap();
     assert_eq!((outcome, model.version), (Outcome::Unsolved, 2));
 }
 
-/// A training that does not end by itself, in small iterations.
+/// An endless training with small iterations.
 fn small() -> Goal {
     Goal {
         target_return: 501.0,
@@ -209,7 +211,10 @@ async fn endless(gate: &PauseGate, shutdown: impl Future<Output = ()>) -> (Outco
 
 #[test]
 fn evaluation_is_not_reported_for_next_model() {
-    let (settings, sampling) = (Settings::default(), (&Sampling::default(), &gymnasium_factory()));
+    let (settings, sampling) = (
+        Settings::default(),
+        (&Sampling::default(), &gymnasium_factory()),
+    );
     let mut runner = Runner::resume_or_start(small(), settings, sampling, None).unwrap();
     let _ = runner.run_iteration().unwrap();
     for outcome in [Outcome::Interrupted, Outcome::TimedOut, Outcome::Ended] {
@@ -221,20 +226,27 @@ fn evaluation_is_not_reported_for_next_model() {
 }
 
 async fn wait_for_polls(gate: &PauseGate, polls: u64) {
-    let mut told = gate.subscribe();
-    told.wait_for(|report| report.polls > polls).await.unwrap();
+    let mut reports = gate.subscribe();
+    reports
+        .wait_for(|report| report.polls > polls)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn paused_training_waits_until_start_or_exit() {
     let gate = PauseGate::new_running();
-    let told = async {
+    let calls = async {
         wait_for_polls(&gate, 0).await;
         let paused = gate.handle_call(Call::Pause, json!({})).await.unwrap();
         assert_eq!(paused.status, Status::Paused);
         let other = PauseGate::new_running();
         endless(&other, wait_for_polls(&other, 5)).await;
-        assert_eq!(gate.current_report(), paused, "another one trained meanwhile");
+        assert_eq!(
+            gate.current_report(),
+            paused,
+            "unchanged while another training runs"
+        );
 
         gate.handle_call(Call::Start, json!({})).await.unwrap();
         wait_for_polls(&gate, paused.polls).await;
@@ -242,7 +254,7 @@ async fn paused_training_waits_until_start_or_exit() {
         gate.handle_call(Call::Exit, json!({})).await.unwrap();
         again
     };
-    let ((outcome, model), again) = tokio::join!(endless(&gate, pending()), told);
+    let ((outcome, model), again) = tokio::join!(endless(&gate, pending()), calls);
     assert_eq!((outcome, model.version), (Outcome::Ended, again.polls));
     assert_eq!(again.batches, again.polls);
     for (name, count) in [("iteration", again.polls), ("frames", again.samples)] {

@@ -1,4 +1,4 @@
-//! A folder that all pods mount.
+//! A storage in a folder that all pods mount.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, making it if needed, and proves that it can be written to.
+    /// Opens the folder, created if needed, and checks that it is writable.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let refused = |source| Error::StorageNotWritable {
             folder: folder.to_owned(),
@@ -39,12 +39,12 @@ impl Folder {
         &self.root
     }
 
-    /// Refuses paths that do not lead below the root, be it by `..`, by a link, or plainly.
+    /// Rejects paths that lead outside the root, also by `..` or by a link.
     fn check_inside(&self, path: &Path) -> Result<()> {
         let plain = path
             .components()
             .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        // What does not exist yet is judged by the nearest folder that does.
+        // For a new path, check the nearest existing folder.
         let existing = path
             .ancestors()
             .find_map(|ancestor| ancestor.canonicalize().ok());
@@ -62,10 +62,10 @@ impl Files for Folder {
         fs::create_dir_all(folder).map_err(|source| file_error("create folder", folder, source))
     }
 
-    /// BlockingCell its place, then renamed.
+    /// Writes a temporary file and renames it.
     fn write(&self, path: &Path, bytes: &[u8], durably: bool) -> Result<()> {
         self.check_inside(path)?;
-        // Two writers of one file must not share the temporary one.
+        // Each writer needs its own temporary file.
         let temporary = path.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
         File::create(&temporary)
             .and_then(|mut file| {
@@ -80,7 +80,7 @@ impl Files for Folder {
         if !durably {
             return Ok(());
         }
-        // Its name is the folder's.
+        // The file name is durable when its folder is synced.
         let folder = path.parent().unwrap_or(&self.root);
         match File::open(folder).and_then(|folder| folder.sync_all()) {
             Err(source) if !has_no_sync(&source) => Err(file_error("sync folder", folder, source)),
@@ -102,7 +102,7 @@ impl Files for Folder {
         if !metadata.is_file() || metadata.len() > MAX_FILE {
             return Err(failed(io::Error::new(
                 ErrorKind::InvalidInput,
-                "not a file of a sensible size",
+                "not a file, or too large",
             )));
         }
         fs::read(path).map_err(failed)
@@ -134,7 +134,7 @@ fn ignore_missing(path: &Path, removed: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Some network file systems cannot sync a folder, and do not need to.
+/// Some network file systems cannot sync a folder, and need not.
 fn has_no_sync(error: &io::Error) -> bool {
     matches!(
         error.kind(),

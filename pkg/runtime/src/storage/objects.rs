@@ -1,6 +1,7 @@
-//! A part of a bucket, in which files are objects.
+//! A storage in a prefix of a bucket.
 //!
-//! A bucket has no folders. One that was made is an empty object in it, so that files of a folder that was removed can be refused here, too.
+//! A bucket has no folders. A created folder is an empty object, so that writes into a removed
+//! folder are rejected here, too.
 
 use std::{
     fmt,
@@ -20,10 +21,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{Files, MAX_FILE, file_error, outside_storage};
 use crate::{Error, Result};
 
-/// Stands for its folder.
+/// Name of the object that marks a folder.
 const FOLDER: &str = ".folder";
 
-/// What lies below a prefix in a bucket.
+/// The objects below a prefix in a bucket.
 pub(super) struct Objects {
     root: PathBuf,
     prefix: Key,
@@ -32,15 +33,15 @@ pub(super) struct Objects {
 }
 
 impl fmt::Debug for Objects {
-    /// What a store tells of itself may hold credentials.
+    /// Omits the store: its debug output may contain credentials.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = formatter.debug_struct("Objects");
-        told.field("root", &self.root).finish_non_exhaustive()
+        let mut debug = formatter.debug_struct("Objects");
+        debug.field("root", &self.root).finish_non_exhaustive()
     }
 }
 
 impl Objects {
-    /// What lies below `prefix` in a store, with paths below `root`.
+    /// The objects below `prefix` in a store, with paths below `root`.
     pub(super) fn new(root: PathBuf, prefix: Key, store: Arc<dyn ObjectStore>) -> Result<Self> {
         Ok(Self {
             root,
@@ -54,7 +55,7 @@ impl Objects {
         &self.root
     }
 
-    /// Proves that it can be written to.
+    /// Checks that the prefix is writable.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let name = format!(".writable-{:016x}", rand::random::<u64>());
         let key = self.prefix.clone().join(name);
@@ -64,7 +65,7 @@ impl Objects {
         })
     }
 
-    /// The object of a path; one that does not lead below the root is refused.
+    /// The object of a path; a path outside the root is rejected.
     fn object_key(&self, path: &Path) -> Result<Key> {
         let below = path.strip_prefix(&self.root).ok();
         let names: Option<Vec<_>> = below.and_then(|below| {
@@ -79,7 +80,7 @@ impl Objects {
         Ok(self.prefix.parts().chain(names).collect())
     }
 
-    /// The object that stands for the folder of a path; the root is always there.
+    /// The marker of the parent folder; none for the root, which always exists.
     fn folder_marker_of(&self, path: &Path) -> Result<Option<Key>> {
         let folder = path.parent().filter(|folder| **folder != *self.root);
         folder
@@ -91,12 +92,15 @@ impl Objects {
 impl Files for Objects {
     fn create_folder(&self, folder: &Path) -> Result<()> {
         let mark = folder_marker(&self.object_key(folder)?);
-        let made = self.loops.block_on(self.store.put(&mark, Vec::new().into()));
-        made.map(drop).map_err(storage_error("create folder", folder))
+        let made = self
+            .loops
+            .block_on(self.store.put(&mark, Vec::new().into()));
+        made.map(drop)
+            .map_err(storage_error("create folder", folder))
     }
 
-    /// Whoever removes a folder begins with what stands for it. Looked at after the file was written it shows whether that will be removed
-    /// with the others, or came too late.
+    /// A removal deletes the marker of the folder first. Checking the marker after the write shows
+    /// whether the file was written too late.
     fn write(&self, path: &Path, bytes: &[u8], _: bool) -> Result<()> {
         let (key, folder) = (self.object_key(path)?, self.folder_marker_of(path)?);
         let written = self.loops.block_on(async {
@@ -115,7 +119,9 @@ impl Files for Objects {
 
     fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         let key = self.object_key(folder)?;
-        let listed = self.loops.block_on(self.store.list_with_delimiter(Some(&key)));
+        let listed = self
+            .loops
+            .block_on(self.store.list_with_delimiter(Some(&key)));
         let listed = listed.map_err(storage_error("list", folder))?;
         let objects = listed.objects.into_iter().map(|object| object.location);
         let (mut there, mut found) = (false, Vec::new());
@@ -144,7 +150,7 @@ impl Files for Objects {
         });
         let bytes = read.map_err(storage_error("read", path))?;
         let bytes = bytes.ok_or_else(|| {
-            let size = io::Error::new(ErrorKind::InvalidInput, "not a file of a sensible size");
+            let size = io::Error::new(ErrorKind::InvalidInput, "too large");
             file_error("read", path, size)
         })?;
         Ok(bytes.into())
@@ -171,7 +177,7 @@ impl Files for Objects {
         removed.map_err(storage_error("remove", folder))
     }
 
-    /// Not at once: for a while it may have both.
+    /// Not atomic: both names may exist for a while.
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let (source, target) = (self.object_key(from)?, self.object_key(to)?);
         let renamed = self.loops.block_on(self.store.rename(&source, &target));
@@ -194,10 +200,10 @@ fn storage_error(action: &'static str, path: &Path) -> impl FnOnce(Failure) -> E
     move |source| file_error(action, path, source.into())
 }
 
-/// What keeps connections going while nobody waits for an answer.
+/// The runtime that keeps connections alive between requests.
 struct BackgroundRuntime {
     handle: Handle,
-    /// There until it is dropped.
+    /// None only during the drop.
     runtime: Option<Runtime>,
 }
 
@@ -212,14 +218,14 @@ impl BackgroundRuntime {
         })
     }
 
-    /// Waits for an answer; not for a thread that has an event loop.
+    /// Blocks on a request; must not be called on an event loop.
     fn block_on<T>(&self, answer: impl Future<Output = T>) -> T {
         self.handle.block_on(answer)
     }
 }
 
 impl Drop for BackgroundRuntime {
-    /// Waiting for its end would block the event loop that drops it.
+    /// Shuts down in the background: waiting would block an event loop.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

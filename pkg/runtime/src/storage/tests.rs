@@ -9,7 +9,7 @@ use object_store::memory::InMemory;
 
 use super::{objects::Objects, *};
 
-/// A folder, and a part of a bucket.
+/// A folder and a prefix of a bucket.
 fn test_storages(folder: &Path) -> [Storage; 2] {
     let root = PathBuf::from("s3://bucket/some/where");
     let objects = Objects::new(root.clone(), "some/where".into(), Arc::new(InMemory::new()));
@@ -37,7 +37,11 @@ fn files_are_written_and_read_back() {
         assert_eq!(storage.read(&file).unwrap(), b"three");
         storage.write_durably(&file, b"again").unwrap();
         assert_eq!(storage.read(&file).unwrap(), b"again");
-        assert_eq!(storage.list_entries(&run).unwrap(), [&*file], "temporary files");
+        assert_eq!(
+            storage.list_entries(&run).unwrap(),
+            [&*file],
+            "temporary files"
+        );
         let last = run.join("model-final.bin");
         storage.rename(&file, &last).unwrap();
         assert_eq!(storage.list_entries(&run).unwrap(), [&*last]);
@@ -52,9 +56,9 @@ fn files_are_written_and_read_back() {
 fn listing_and_removal_stay_inside_folder() {
     let folder = tempfile::tempdir().unwrap();
     for storage in test_storages(folder.path()) {
-        let (run, beside) = (storage.root().join("run"), storage.root().join("run-2"));
+        let (run, other) = (storage.root().join("run"), storage.root().join("run-2"));
         let frames = run.join("frames-0");
-        for (folder, name) in [(&run, "a"), (&frames, "b"), (&beside, "c")] {
+        for (folder, name) in [(&run, "a"), (&frames, "b"), (&other, "c")] {
             storage.create_folder(folder).unwrap();
             storage.write(&folder.join(name), b"").unwrap();
         }
@@ -63,7 +67,7 @@ fn listing_and_removal_stay_inside_folder() {
         assert_eq!(listed, [run.join("a"), frames.clone()]);
         storage.remove_folder(&run).unwrap();
         assert!(storage.read(&frames.join("b")).is_err());
-        assert_eq!(storage.list_entries(&beside).unwrap(), [beside.join("c")]);
+        assert_eq!(storage.list_entries(&other).unwrap(), [other.join("c")]);
     }
 }
 
@@ -149,8 +153,8 @@ fn unwritable_folder_error_gives_advice() {
 #[test]
 fn invalid_bucket_url_error_hides_secrets() {
     for (location, reason) in [
-        ("gs://bucket/a", "gs:// is not known"),
-        ("https://s3.example/bucket", "https:// is not known"),
+        ("gs://bucket/a", "gs:// is not supported"),
+        ("https://s3.example/bucket", "https:// is not supported"),
         ("s3://", "names no bucket"),
         ("s3:///prefix", "names no bucket"),
         ("s3:/bucket/prefix", "two slashes"),
@@ -188,7 +192,7 @@ fn invalid_variables_error_hides_values() {
         message.contains(endpoint.0) && !message.contains("hidden"),
         "{message}"
     );
-    // With one that cannot be a URL object_store would panic.
+    // object_store panics with an endpoint that is not a URL.
     for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"] {
         for value in ["hidden", "hidden:9000"] {
             let message = open_error("s3://bucket/a", &[key, (lines.0, "hidden"), (name, value)]);
@@ -199,7 +203,7 @@ fn invalid_variables_error_hides_values() {
             );
         }
     }
-    // An empty one is none.
+    // An empty variable counts as unset.
     let message = open_error("s3://bucket", &[key, (lines.0, "")]);
     assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");
     let bad = ("AWS_ALLOW_HTTP", "perhaps");
@@ -210,22 +214,22 @@ fn invalid_variables_error_hides_values() {
     );
 }
 
-/// Where a store answers this to whatever it is asked.
+/// Starts a server that always sends this response; returns its URL.
 fn start_server(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
-        for mut asked in listener.incoming().map_while(Result::ok) {
+        for mut stream in listener.incoming().map_while(Result::ok) {
             let (mut request, mut part) = (Vec::new(), [0; 4096]);
-            // What is written to prove that it can be.
+            // The request ends with the body of the write check.
             while !request.ends_with(b"di-worker") {
-                match asked.read(&mut part) {
+                match stream.read(&mut part) {
                     Ok(0) | Err(_) => break,
                     Ok(read) => request.extend_from_slice(&part[..read]),
                 }
             }
-            // Who asked may be gone.
-            let _ = asked.write_all(answer.as_bytes());
+            // The client may have disconnected.
+            let _ = stream.write_all(answer.as_bytes());
         }
     });
     endpoint
@@ -252,8 +256,7 @@ fn wrong_region_error_names_variable() {
         ];
         let message = open_error("s3://bucket/a", &variables);
         assert!(
-            message.contains("another region; name that with AWS_REGION")
-                && !message.contains("hidden"),
+            message.contains("another region; set AWS_REGION") && !message.contains("hidden"),
             "{message}"
         );
     }

@@ -1,4 +1,4 @@
-//! The variables that say how a bucket is got at, looked at before they are used: object_store panics with a URL that is none.
+//! Checks the variables of the bucket access before use: object_store panics with an invalid URL.
 
 use axum::http::Uri;
 use object_store::{ClientConfigKey, aws::AmazonS3ConfigKey as Key};
@@ -6,14 +6,14 @@ use reqwest::{Proxy, Url};
 
 use crate::{Error, Result};
 
-/// What those say that object_store knows, one by one.
+/// The settings of the variables that object_store knows.
 pub(super) fn parse_settings(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> impl Iterator<Item = Result<(Key, String)>> {
     let known = variables.into_iter().filter_map(|(name, value)| {
         let key = name.to_ascii_lowercase().parse::<Key>().ok();
         let key = key.filter(|_| name.starts_with("AWS_"))?;
-        // A Secret that was made of a file ends with a line break.
+        // The value of a Secret that was created from a file ends with a line break.
         let value = value.trim().to_owned();
         (!value.is_empty()).then_some((name, key, value))
     });
@@ -23,7 +23,7 @@ pub(super) fn parse_settings(
     })
 }
 
-/// What is wrong with a value, told without it: it may be a secret.
+/// The error of a value. It does not repeat the value, which may be a secret.
 fn value_error(key: Key, value: &str) -> Option<String> {
     if value.chars().any(char::is_control) {
         return Some("has more than one line".to_owned());
@@ -46,7 +46,8 @@ fn value_error(key: Key, value: &str) -> Option<String> {
             "a URL such as http://169.254.170.23/v1/credentials, without credentials and fragment",
         ),
         Key::ContainerCredentialsRelativeUri => (
-            value.starts_with('/') && parse_web_url(&format!("http://169.254.170.2{value}")).is_some(),
+            value.starts_with('/')
+                && parse_web_url(&format!("http://169.254.170.2{value}")).is_some(),
             "a path such as /v2/credentials/ID",
         ),
         Key::Client(ClientConfigKey::ProxyUrl) => (
@@ -62,12 +63,13 @@ fn value_error(key: Key, value: &str) -> Option<String> {
     (!good).then(|| format!("must be {remedy}"))
 }
 
-/// Whether paths can be added to it.
+/// Whether paths can be appended to the URL.
 fn is_endpoint(value: &str) -> bool {
     parse_web_url(value).is_some_and(|url| url.query().is_none())
 }
 
-/// A URL to which requests can be made: object_store reads it as both of these. What fails is told with it, so no credentials are in it.
+/// A URL for requests. object_store parses it both ways. It appears in error messages, so it must
+/// not contain credentials.
 fn parse_web_url(value: &str) -> Option<Url> {
     let uri: Uri = value.parse().ok()?;
     let url = Url::parse(value).ok()?;
@@ -76,7 +78,7 @@ fn parse_web_url(value: &str) -> Option<Url> {
     (web && plain).then_some(url)
 }
 
-/// Whether it can be a part of the name of a host, as buckets and regions are at Amazon.
+/// Whether it can be a part of a host name, as buckets and regions are at Amazon.
 pub(super) fn is_host_part(part: &str) -> bool {
     let host = format!("{part}.amazonaws.com");
     let url = parse_web_url(&format!("https://{host}"));

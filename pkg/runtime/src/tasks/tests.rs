@@ -1,7 +1,7 @@
 use super::*;
 use crate::wire::CollectorReport;
 
-/// Reports the seed; 0 fails, 1 panics. Counts its rests.
+/// Reports the seed; 0 fails, 1 panics. Counts `stop_workers`.
 #[derive(Default)]
 struct Seeds(Arc<AtomicU64>);
 
@@ -60,11 +60,15 @@ fn poll_runs_next_task() {
     assert_eq!(tasks.poll().unwrap(), PollResult::NOTHING);
     let mut answers: Vec<_> = [5, 0, 7].map(|task| queue.push_task(task).unwrap()).into();
     let polled: Vec<_> = (0..3).map(|_| tasks.poll().unwrap().samples).collect();
-    assert_eq!(polled, [5, 0, 7], "one that fails ends nothing");
+    assert_eq!(polled, [5, 0, 7], "a failed task does not end the worker");
     let mut answer = || answers.remove(0).try_recv().unwrap();
     assert_eq!(answer().unwrap().episodes, mix_seeds(3, 0));
     assert!(matches!(answer(), Err(Error::BadTask(_))));
-    assert_eq!(answer().unwrap().episodes, mix_seeds(3, 2), "tasks are counted");
+    assert_eq!(
+        answer().unwrap().episodes,
+        mix_seeds(3, 2),
+        "tasks are counted"
+    );
     let counts = [&queue.done, &queue.failed].map(|count| count.load(Relaxed));
     assert_eq!(counts, [2, 1]);
 }
@@ -77,13 +81,13 @@ fn paused_queue_returns_tasks_and_rejects_new_ones() {
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Paused)));
     assert!(matches!(queue.push_task(6), Err(Error::Paused)));
     tasks.start().unwrap();
-    // Who hung up has given the task to another.
+    // A caller that disconnected has sent the task to another replica.
     drop(queue.push_task(7).unwrap());
     let mut answer = queue.push_task(8).unwrap();
     assert_eq!(tasks.poll().unwrap().samples, 8);
     assert_eq!(answer.try_recv().unwrap().unwrap().frames, 8);
     drop(tasks);
-    assert!(queue.push_task(9).is_err(), "nobody would do it");
+    assert!(queue.push_task(9).is_err(), "the worker has ended");
 }
 
 #[test]
@@ -106,5 +110,5 @@ fn panicking_task_ends_worker() {
     let mut answer = queue.push_task(1).unwrap();
     let error = tasks.poll().unwrap_err();
     assert_eq!(error.to_string(), "the thread compute panicked");
-    assert!(answer.try_recv().is_err(), "who waits hears of it");
+    assert!(answer.try_recv().is_err(), "the caller gets an error");
 }

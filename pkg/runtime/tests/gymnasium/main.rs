@@ -1,4 +1,4 @@
-//! The environments beside Gymnasium's own, step by step.
+//! Compares the environments with Gymnasium's, step by step.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
@@ -13,7 +13,7 @@ const REQUIREMENTS: &str = concat!(
 );
 const PLAY: &str = include_str!("play.py");
 
-/// A world that can be put into any state.
+/// A world that can be set to any state.
 trait Exact: World {
     fn of(state: &[f64]) -> Self;
     fn state(&self) -> &[f64];
@@ -35,7 +35,7 @@ macro_rules! exact {
 
 exact!(CartPole, Acrobot, MountainCar);
 
-/// Words of a line of `play.py`, one after another.
+/// The words of a line of `play.py`.
 struct Words<'a>(SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
@@ -53,7 +53,7 @@ impl<'a> Words<'a> {
             .collect()
     }
 
-    /// Unknown is `-`.
+    /// `-` means no observation.
     fn observation(&mut self) -> Option<Vec<f32>> {
         let bits = Some(self.text()).filter(|text| *text != "-")?.split(',');
         Some(
@@ -63,23 +63,24 @@ impl<'a> Words<'a> {
     }
 }
 
-/// By how much states may differ, relative to those that are more than 1.
+/// Tolerated difference of states, relative to states above 1.
 #[derive(Clone, Copy)]
 struct Tolerance {
-    /// After one step from the same state; in at most one of a hundred steps.
+    /// After one step from the same state; in at most 1 % of the steps.
     step: f64,
-    /// Anywhere in an episode that starts in the same state.
+    /// Anywhere in an episode with the same first state.
     episode: f64,
 }
 
-/// The order of the operations is the same, and so is each sum, product, sine and cosine.
+/// All operations are the same, in the same order.
 const EXACT: Tolerance = Tolerance {
     step: 0.0,
     episode: 0.0,
 };
 
-/// Gymnasium squares velocities by the C library's pow, which now and then is off by a bit. The links are chaotic: such a bit grows to some
-/// 1e-12 in an episode, where a constant that is wrong in its tenth digit makes more than 1e-9.
+/// Gymnasium squares velocities with the C library's pow, which may differ in the last bit. Acrobot
+/// is chaotic: one bit grows to about 1e-12 in an episode. A constant with a wrong tenth digit
+/// gives more than 1e-9.
 const SQUARED: Tolerance = Tolerance {
     step: 4.0 * f64::EPSILON,
     episode: 1e-9,
@@ -103,7 +104,8 @@ fn close(ours: &[f64], theirs: &[f64], tolerance: f64) -> bool {
     ours.iter().zip(theirs).all(close)
 }
 
-/// Plays what Gymnasium played, twice: each step from the state that Gymnasium was in, and whole episodes from their first state only.
+/// Replays Gymnasium's episodes twice: each step from Gymnasium's state, and whole episodes from
+/// the first state.
 fn compare<W: Exact + Clone>(played: &str, tolerance: Tolerance) {
     let (head, episodes) = played.split_once('\n').unwrap();
     let mut words = Words(head.split_whitespace());
@@ -114,7 +116,7 @@ fn compare<W: Exact + Clone>(played: &str, tolerance: Tolerance) {
     assert_eq!(words.doubles(), [rules.threshold], "{name}");
 
     let (mut steps, mut inexact, mut farthest) = (0, 0, 0.0_f64);
-    // By whether the episode began as Gymnasium begins them.
+    // Index 1: the episode began as Gymnasium's do.
     let (mut terminations, mut truncations) = ([0, 0], [0, 0]);
     for (number, lines) in episodes.split("start ").skip(1).enumerate() {
         let mut lines = lines.lines();
@@ -125,7 +127,7 @@ fn compare<W: Exact + Clone>(played: &str, tolerance: Tolerance) {
         let usual = usize::from(seen.is_some());
         if let Some(seen) = seen {
             let ours = episode.world.current_observation();
-            // NumPy's sine of a number in single precision is not the best one.
+            // NumPy's sine in single precision is not correctly rounded.
             let close = |(ours, theirs): (&f32, &f32)| (ours - theirs).abs() <= f32::EPSILON;
             assert!(
                 ours.as_ref().iter().zip(&seen).all(close),
@@ -150,13 +152,17 @@ fn compare<W: Exact + Clone>(played: &str, tolerance: Tolerance) {
             let ours = free.world.state();
             assert!(
                 close(ours, &theirs, tolerance.episode),
-                "{place}: {ours:?} has gone away from {theirs:?}"
+                "{place}: {ours:?} differs from {theirs:?}"
             );
             let apart = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
             farthest = apart.fold(farthest, f64::max);
             episode.world = W::of(&theirs);
             let seen = words.observation().unwrap();
-            assert_eq!(episode.world.current_observation().as_ref(), seen, "{place}");
+            assert_eq!(
+                episode.world.current_observation().as_ref(),
+                seen,
+                "{place}"
+            );
             assert_eq!(words.doubles(), [reward], "{place}");
             ended = match [words.number(), words.number()] {
                 [0, 0] => None,

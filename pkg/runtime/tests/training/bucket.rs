@@ -1,4 +1,4 @@
-//! A training whose pods share a bucket, of an S3 server on this machine.
+//! A training whose pods share a bucket of a local S3 server.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -8,7 +8,9 @@ use std::{
 };
 
 use di_python_tests::installed;
-use di_runtime::{Error, Result, blocking::run_blocking, chain, run::FINAL_MODEL, storage::Storage};
+use di_runtime::{
+    Error, Result, blocking::run_blocking, chain, run::FINAL_MODEL, storage::Storage,
+};
 use serde::Deserialize;
 
 use crate::{
@@ -22,7 +24,7 @@ const REQUIREMENTS: &str = concat!(
 );
 const SERVE: &str = include_str!("bucket/serve.py");
 
-/// Where the server is, and who may write to its bucket `training`.
+/// The address of the server and the credentials of its bucket `training`.
 #[derive(Clone, Deserialize)]
 struct Server {
     endpoint: String,
@@ -31,14 +33,14 @@ struct Server {
 }
 
 impl Server {
-    /// The one that all tests use. It ends when its input does, which is with this process.
+    /// The server of all tests. It ends when its input closes with this process.
     fn get() -> &'static Self {
         static SERVER: OnceLock<(Server, Child)> = OnceLock::new();
         let (server, _) = SERVER.get_or_init(|| {
             let python = installed("moto", REQUIREMENTS).join("bin/python");
             let mut child = Command::new(python)
                 .args(["-c", SERVE])
-                // One that was asked for on this machine is not meant.
+                // Ignore AWS variables of this machine.
                 .env_clear()
                 .env("PATH", std::env::var_os("PATH").unwrap_or_default())
                 .stdin(Stdio::piped())
@@ -65,7 +67,7 @@ impl Server {
     }
 }
 
-/// Opens a storage as a pod does that has these variables instead of the right ones.
+/// Opens a storage with some variables replaced.
 async fn open(
     location: &'static str,
     instead: &'static [(&'static str, &'static str)],
@@ -92,7 +94,11 @@ async fn bucket_training_resumes_and_ends_like_folder_training() {
         let models = runs.map(|run| storage.read(&run.join(FINAL_MODEL)));
         models.collect::<Result<Vec<_>>>()
     };
-    assert_eq!(run_blocking(models).await.unwrap().len(), 2, "one of each start");
+    assert_eq!(
+        run_blocking(models).await.unwrap().len(),
+        2,
+        "one model per start"
+    );
 }
 
 #[tokio::test]

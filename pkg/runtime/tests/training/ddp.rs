@@ -1,4 +1,4 @@
-//! A training whose learner is an aggregator and ranks.
+//! A training whose learner is a learner group: an aggregator and ranks.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,13 @@ use di_runtime::{
 use tokio::time::sleep;
 
 use crate::{
-    PATIENCE, wait_for_first_update, coordinator, files,
+    PATIENCE, coordinator, files,
     lifecycle::{ask, ask_all, patient},
     options,
     panel::{Training, all_are, endless},
     run,
     stand_in::StandIn,
+    wait_for_first_update,
 };
 
 fn iterations(max_iterations: u64) -> Options {
@@ -26,7 +27,7 @@ fn iterations(max_iterations: u64) -> Options {
     Options { goal, ..patient() }
 }
 
-/// The model that a training leaves.
+/// The final model of a training.
 fn model(stand_in: &StandIn) -> Model {
     let left = files(stand_in.folder());
     assert_eq!(left.len(), 1, "{left:?}");
@@ -39,7 +40,7 @@ async fn two_ranks_train_same_model_as_one_learner() {
     for ranks in [0, 2] {
         let stand_in = StandIn::start().await;
         stand_in.learners_have_ranks(ranks);
-        // Rounding decides of actions in the end, but not of those of the first model.
+        // Rounding affects actions later, but not those of the first model.
         let outcome = run(coordinator(&stand_in, iterations(1))).await;
         assert_eq!(outcome.unwrap(), Outcome::Unsolved);
         assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
@@ -64,7 +65,11 @@ async fn training_survives_loss_of_one_rank() {
     stand_in.kill_rank(&unit, 1);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     assert!(progress.borrow().evaluation.unwrap() >= 475.0);
-    assert_eq!(stand_in.failed(), [unit], "the unit is replaced as one");
+    assert_eq!(
+        stand_in.failed(),
+        [unit],
+        "the learner group is replaced as a whole"
+    );
 }
 
 #[tokio::test]
@@ -84,7 +89,7 @@ async fn ranks_pause_start_and_exit_with_coordinator() {
     assert!(all_are(&ask_all(&ranks, "").await, Status::Running));
     training.wait_for_two_updates().await;
 
-    // Somebody pauses one alone: the aggregator, whose name comes first, says which.
+    // A manually paused rank is reported by the aggregator, whose name sorts first.
     let aggregator = &stand_in.addresses()[0];
     ask(&ranks[1], "pause").await;
     let start = Instant::now();

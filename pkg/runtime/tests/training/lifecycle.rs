@@ -1,20 +1,23 @@
-//! A training that is paused, and goes on.
+//! A training that is paused and resumed.
 
 use std::time::Duration;
 
 use di_runtime::{
     coordinator::Options,
-    replica_table::ReplicaTimeouts,
     http,
     lifecycle::{Report, Status},
     outcome::Outcome,
+    replica_table::ReplicaTimeouts,
     wire::Envelope,
 };
 use serde_json::{Value, json};
 
-use crate::{wait_for_first_update, coordinator, options, panel::wait_until, run, stand_in::StandIn};
+use crate::{
+    coordinator, options, panel::wait_until, run, stand_in::StandIn, wait_for_first_update,
+};
 
-/// Calls a handle with a body; an empty one asks for the report alone. The code, the envelope and the report.
+/// Sends a life-cycle call, or `GET` with an empty call. Returns the code, the envelope and the
+/// report.
 pub async fn call(address: &str, call: &str, body: &Value) -> (u16, Envelope, Report) {
     let client = http::new_client().unwrap();
     let url = format!("http://{address}/lifecycle");
@@ -29,7 +32,7 @@ pub async fn call(address: &str, call: &str, body: &Value) -> (u16, Envelope, Re
     (code, envelope, report)
 }
 
-/// Calls a handle that heeds it; an empty one asks for the report alone.
+/// Sends a call that must succeed; an empty call gets the report.
 pub async fn ask(address: &str, name: &str) -> Report {
     let (_, envelope, report) = call(address, name, &json!({})).await;
     assert!(envelope.success, "{name}: {}", envelope.message);
@@ -44,7 +47,7 @@ pub async fn ask_all(addresses: &[String], call: &str) -> Vec<Report> {
     reports
 }
 
-/// Those of the other tests, but only tasks that fail make a replica a lost one, and not how busy this machine is.
+/// Options for slow machines: only failed tasks make a replica lost.
 pub fn patient() -> Options {
     let options = options();
     Options {
@@ -56,7 +59,7 @@ pub fn patient() -> Options {
     }
 }
 
-/// The coordinator has looked for replicas and at them so often that much would have moved.
+/// Waits until the coordinator has polled the replicas several times.
 async fn wait_for_lists(stand_in: &StandIn) {
     let lists = stand_in.lists() + 12;
     wait_until(|| stand_in.lists(), |now| *now >= lists).await;
@@ -82,12 +85,12 @@ async fn paused_replicas_are_not_lost_and_training_resumes() {
     assert_eq!(progress.borrow().iteration, iteration);
     assert!(!running.is_finished());
 
-    // The learner, whose name comes last. Its defaults are what it has already.
+    // The learner sorts last. Its defaults are its present configuration.
     let configured = ask(&replicas[2], "configure").await;
     assert_eq!(configured.status, Status::Configured);
     ask_all(&replicas, "start").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
-    assert!(stand_in.failed().is_empty(), "nobody was lost");
+    assert!(stand_in.failed().is_empty(), "no replica was lost");
     let after = ask_all(&replicas, "").await;
     let pairs = after.iter().zip(&paused);
     assert!(

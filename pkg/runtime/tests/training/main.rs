@@ -1,5 +1,5 @@
-//! A whole training in one process: a stand-in for the replica endpoint, real collectors and
-//! learners on loopback ports, and a coordinator that runs to the end.
+//! Whole trainings in one process: a fake replica endpoint, real collectors and learners on
+//! loopback ports, and a coordinator.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
@@ -21,7 +21,6 @@ use di_runtime::{
     checkpoint::CheckpointPolicy,
     coordinator::{Coordinator, Options},
     env::{COORDINATOR_PORT, Environment},
-    replica_table::ReplicaTimeouts,
     game::Game,
     http,
     model::Model,
@@ -29,6 +28,7 @@ use di_runtime::{
     panel::Configs,
     ppo::Settings,
     progress::Progress,
+    replica_table::ReplicaTimeouts,
     staleness::Staleness,
     training::Goal,
 };
@@ -48,7 +48,7 @@ fn options() -> Options {
         endpoint_timeout: Duration::from_secs(20),
         timeout: Duration::from_secs(300),
         patience: ReplicaTimeouts {
-            // More than one answer that is late.
+            // Longer than one delayed answer.
             silent: Duration::from_secs(4),
             poll: Duration::from_millis(50),
             ..ReplicaTimeouts::default()
@@ -76,25 +76,28 @@ async fn run(coordinator: Coordinator) -> Result<Outcome, Error> {
         .await
 }
 
-/// Whatever is waited for comes within this time, on the slowest machine.
+/// Time limit of all waits, for slow machines.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Waits until a training has learned once.
+/// Waits for the first update of the model.
 async fn wait_for_first_update(progress: &mut watch::Receiver<Progress>) {
     wait_for_progress(progress, |progress| progress.iteration >= 1).await;
 }
 
-/// Waits until the progress of a training is so.
-async fn wait_for_progress(progress: &mut watch::Receiver<Progress>, is_met: impl FnMut(&Progress) -> bool) {
+/// Waits until the progress meets a condition.
+async fn wait_for_progress(
+    progress: &mut watch::Receiver<Progress>,
+    is_met: impl FnMut(&Progress) -> bool,
+) {
     let met = timeout(PATIENCE, progress.wait_for(is_met)).await;
-    let met = met.map(|met| drop(met.expect("it ended before")));
-    assert!(met.is_ok(), "it stays as it is: {:?}", progress.borrow());
+    let met = met.map(|met| drop(met.expect("the training ended early")));
+    assert!(met.is_ok(), "timeout at {:?}", progress.borrow());
 }
 
 #[tokio::test]
 async fn training_survives_loss_of_all_collectors() {
     let stand_in = StandIn::start().await;
-    // A passing fault must be waited out.
+    // A transient error must be retried.
     stand_in.refuse_next_requests(1);
     let coordinator = coordinator(&stand_in, options());
     let mut progress = coordinator.subscribe_progress();
@@ -120,7 +123,7 @@ async fn training_survives_loss_of_all_collectors() {
         end.collectors.iter().all(|pod| !first.contains(pod)),
         "only successors are used"
     );
-    assert_eq!(stand_in.keys().len(), 2, "asked again after the refusal");
+    assert_eq!(stand_in.keys().len(), 2, "retried after the refusal");
     assert_eq!(stand_in.keys()[0], stand_in.keys()[1], "with the same key");
     assert!(stand_in.keys()[0].starts_with("pole-coordinator-run-"));
 
@@ -200,7 +203,8 @@ async fn overlapped_training_is_one_version_behind_and_deterministic() {
             lag,
         } = end.staleness;
         assert_eq!((dropped, lag), (0, 1));
-        // All but the first ones, and those of the last two iterations, whose model was not needed any more.
+        // Not stale: the first frames, and those of the last two iterations, whose model was not
+        // trained.
         assert_eq!(end.frames - stale, 3 * 2048);
         let left = files(stand_in.folder());
         assert_eq!(left.len(), 1, "{left:?}");
@@ -229,7 +233,8 @@ async fn stale_frames_are_dropped_without_losing_learners() {
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let end = progress.borrow().clone();
     assert_eq!(end.iteration, 3);
-    // Those that the first model collected ahead, it learns from; then, of every two lots, the older is too old.
+    // The first model trains on frames collected ahead; then the older of every two collections is
+    // too old.
     let staleness = Staleness {
         stale: 0,
         dropped: 2 * 2048,
@@ -277,8 +282,11 @@ async fn diverged_training_ends_without_losing_learners() {
         ..Settings::default()
     });
     let error = run(coordinator(&stand_in, options())).await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("(400): the training has diverged"), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.contains("(400): the training has diverged"),
+        "{message}"
+    );
     assert!(stand_in.failed().is_empty());
 }
 
@@ -298,7 +306,7 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
         .run(loopback_listener().await, interrupted)
         .await;
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
-    // Replicas may be about to store what nobody waits for any more.
+    // Replicas may still store files.
     let left = files(stand_in.folder());
     let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
@@ -310,7 +318,7 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
     );
 }
 
-/// All files below a folder, but for the summaries.
+/// All files below a folder except the summaries.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

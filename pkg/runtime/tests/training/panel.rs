@@ -1,4 +1,4 @@
-//! A coordinator that is the panel of its replicas.
+//! A coordinator as the control panel of its replicas.
 
 use std::{
     fmt::Debug,
@@ -17,14 +17,15 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    PATIENCE, wait_for_first_update, wait_for_progress, coordinator, files,
+    PATIENCE, coordinator, files,
     lifecycle::{ask, ask_all, call, patient},
     options,
     scale::replicas,
     stand_in::{StandIn, loopback_listener},
+    wait_for_first_update, wait_for_progress,
 };
 
-/// A training that has begun, and where its coordinator is.
+/// A running training and the address of its coordinator.
 pub struct Training {
     pub address: String,
     pub progress: watch::Receiver<Progress>,
@@ -46,29 +47,29 @@ impl Training {
         }
     }
 
-    /// Waits until the model is newer by two.
+    /// Waits for two updates of the model.
     pub async fn wait_for_two_updates(&mut self) {
         let iteration = self.progress.borrow().iteration;
         self.wait_for_progress(|progress| progress.iteration >= iteration + 2)
             .await;
     }
 
-    /// Waits until the progress is so.
+    /// Waits until the progress meets a condition.
     pub async fn wait_for_progress(&mut self, is_met: impl FnMut(&Progress) -> bool) {
         wait_for_progress(&mut self.progress, is_met).await;
     }
 
-    /// Has all end by the coordinator's handle; every program must, and well.
+    /// Ends all by an exit call to the coordinator; every program must succeed.
     pub async fn exit_all(self, stand_in: &StandIn, programs: usize) {
         assert_eq!(ask(&self.address, "exit").await.status, Status::Exiting);
         assert_eq!(self.running.await.unwrap().unwrap(), Outcome::Ended);
         let ended = wait_until(|| stand_in.ended(), |ended| ended.len() == programs).await;
-        assert!(ended.values().all(|is_well| *is_well), "{ended:?}");
+        assert!(ended.values().all(|is_ok| *is_ok), "{ended:?}");
         assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
     }
 }
 
-/// Waits until something is as it should be.
+/// Waits until a value meets a condition.
 pub async fn wait_until<T: Debug>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
     let start = Instant::now();
     loop {
@@ -76,12 +77,12 @@ pub async fn wait_until<T: Debug>(look: impl Fn() -> T, is_met: impl Fn(&T) -> b
         if is_met(&seen) {
             return seen;
         }
-        assert!(start.elapsed() < PATIENCE, "it stays as it is: {seen:?}");
+        assert!(start.elapsed() < PATIENCE, "timeout at {seen:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Of a training that does not end by itself.
+/// Options of an endless training.
 pub fn endless() -> Options {
     let goal = Goal {
         target_return: 501.0,
@@ -95,10 +96,10 @@ pub fn all_are(reports: &[Report], status: Status) -> bool {
     reports.iter().all(|report| report.status == status)
 }
 
-/// The coordinator has taken over what is listed now.
+/// Waits until the coordinator has read the present list.
 async fn wait_for_listing(stand_in: &StandIn) {
     let lists = stand_in.lists();
-    // What the first of them tells has been taken over when the second comes, whenever they began.
+    // The third list request begins after the response of the second is processed.
     wait_until(|| stand_in.lists(), |now| *now >= lists + 3).await;
 }
 
@@ -119,7 +120,7 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
     wait_for_listing(&stand_in).await;
     let after = stand_in.addresses();
     let came: Vec<_> = after.iter().filter(|one| !before.contains(one)).collect();
-    // Somebody else starts one, and the coordinator looks at all before it answers.
+    // Another client starts a replica; the coordinator polls all before it answers.
     ask(&before[0], "start").await;
     assert_eq!(ask(&training.address, "pause").await, paused);
     for came in &came {
@@ -136,7 +137,7 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
     assert!(all_are(&started, Status::Running), "{started:?}");
     training.wait_for_two_updates().await;
     training.exit_all(&stand_in, after.len()).await;
-    // Its learner may have stored another model on its way out.
+    // The learner may store another model during the exit.
     let left = files(stand_in.folder());
     let has = |name: &str| {
         left.iter()
@@ -163,7 +164,7 @@ async fn manually_paused_replica_is_not_resumed_with_others() {
     let samples = ask(collector, "").await.samples;
     let start = Instant::now();
     while ask(collector, "").await.samples == samples {
-        assert!(start.elapsed() < PATIENCE, "it plays no more");
+        assert!(start.elapsed() < PATIENCE, "the collector does not resume");
         training.wait_for_two_updates().await;
     }
     training.exit_all(&stand_in, 3).await;
@@ -178,7 +179,7 @@ async fn replicas_are_configured_at_next_start() {
     };
     let options = Options { goal, ..endless() };
     let mut training = Training::begin(&stand_in, options).await;
-    // Frames that are behind by one.
+    // With overlap, frames are one version behind.
     let narrow = json!({"learner": {"max_policy_lag": 0}});
     let (code, envelope, _) = call(&training.address, "configure", &narrow).await;
     assert_eq!(code, 409);
@@ -236,7 +237,7 @@ async fn replacement_replica_is_configured_and_started() {
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
-/// The orders that the coordinator of an endless training keeps.
+/// The stored settings of the coordinator of an endless training.
 fn stored_settings(stand_in: &StandIn) -> String {
     let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
     std::fs::read_to_string(checkpoints.join("orders.json")).unwrap_or_default()
@@ -254,8 +255,8 @@ async fn settings_sent_before_replicas_exist_are_stored() {
     let (code, _) = replicas(&address, Some(json!({"collectors": 3}))).await;
     assert_eq!(code, 200);
     stand_in.refuse_next_requests(0);
-    let is_told = |orders: &String| orders.contains("\"collectors\":3");
-    wait_until(|| stored_settings(&stand_in), is_told).await;
+    let is_stored = |orders: &String| orders.contains("\"collectors\":3");
+    wait_until(|| stored_settings(&stand_in), is_stored).await;
     ask(&address, "exit").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Ended);
 }
@@ -277,19 +278,19 @@ async fn restarted_coordinator_restores_settings() {
     let (code, ..) = call(&first.address, "configure", &narrow).await;
     assert_eq!(code, 200);
     ask(&first.address, "start").await;
-    let are_told = |orders: &String| {
+    let are_stored = |orders: &String| {
         orders.contains("\"max_policy_lag\":0") && orders.contains("\"collectors\":3")
     };
-    wait_until(|| stored_settings(&stand_in), are_told).await;
+    wait_until(|| stored_settings(&stand_in), are_stored).await;
     first.running.abort();
-    assert!(first.running.await.is_err(), "it was killed");
+    assert!(first.running.await.is_err(), "the coordinator was killed");
 
     let mut second = Training::begin(&stand_in, options).await;
     let (_, envelope) = replicas(&second.address, None).await;
     assert_eq!(envelope.data, wanted);
     let there = || (stand_in.collectors().len(), stand_in.learners().len());
     wait_until(there, |there| *there == (3, 1)).await;
-    // All that learn now, and their successors, are configured so.
+    // All learners and their replacements get the configuration.
     for learner in stand_in.learners() {
         stand_in.kill(&learner);
         wait_until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;

@@ -1,27 +1,28 @@
-//! A training whose coordinator ends, and is started anew.
+//! A training whose coordinator ends and is restarted.
 
 use std::{path::PathBuf, time::Duration};
 
 use di_runtime::{
-    blocking::run_blocking, checkpoint::CheckpointPolicy, coordinator::Options, model::Model, outcome::Outcome,
-    run::FINAL_MODEL, training::Goal,
+    blocking::run_blocking, checkpoint::CheckpointPolicy, coordinator::Options, model::Model,
+    outcome::Outcome, run::FINAL_MODEL, training::Goal,
 };
 use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
-    wait_for_progress, coordinator, options,
+    coordinator, options,
     panel::endless,
     run,
     stand_in::{StandIn, loopback_listener},
+    wait_for_progress,
 };
 
 const ITERATIONS: u64 = 6;
-/// Where those of its seed are.
+/// The checkpoints of the seed.
 const CHECKPOINTS: &str = "checkpoints-CartPole-v1-4";
 const SUMMARY: &str = "summaries/CartPole-v1-4.jsonl";
 
-/// A short training with a checkpoint of every model.
+/// A short training with a checkpoint of each model.
 fn short() -> Options {
     Options {
         goal: Goal {
@@ -37,7 +38,7 @@ fn short() -> Options {
     }
 }
 
-/// What lies in a folder of the job, if it is there.
+/// The entries of a folder of the job, if it exists.
 async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>> {
     let storage = stand_in.storage();
     let list = move || storage.list_entries(&storage.root().join("rl/pole").join(folder));
@@ -47,7 +48,7 @@ async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>
     })
 }
 
-/// The newest of the models that starts have left.
+/// The newest final model of all runs.
 async fn trained(stand_in: &StandIn) -> Model {
     let runs = listed(stand_in, "").await.unwrap();
     let storage = stand_in.storage();
@@ -61,7 +62,7 @@ async fn trained(stand_in: &StandIn) -> Model {
     run_blocking(load).await.unwrap()
 }
 
-/// The summary has a line for each iteration, in their order.
+/// Checks that the summary has one line per iteration.
 async fn check_summary(stand_in: &StandIn) {
     let storage = stand_in.storage();
     let read = move || storage.read(&storage.root().join("rl/pole").join(SUMMARY));
@@ -79,7 +80,7 @@ async fn check_summary(stand_in: &StandIn) {
     assert_eq!(lines.len() as u64, ITERATIONS + 1, "{text}");
 }
 
-/// Trains to the end; the model, and the frames of it.
+/// Trains to the end; returns the model and the number of frames.
 pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
     let coordinator = coordinator(stand_in, short());
     let progress = coordinator.subscribe_progress();
@@ -88,7 +89,7 @@ pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
     (trained(stand_in).await, frames)
 }
 
-/// Trains to the end with an interruption; the model, and the frames of it.
+/// Trains to the end with one interruption; returns the model and the number of frames.
 pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     let first = coordinator(stand_in, short());
     let mut progress = first.subscribe_progress();
@@ -103,15 +104,12 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     let mut progress = second.subscribe_progress();
     let running = tokio::spawn(run(second));
     wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
-    assert!(
-        progress.borrow().iteration >= 2,
-        "it wait_for_first_update where the first ended"
-    );
+    assert!(progress.borrow().iteration >= 2, "the training resumes");
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(
         listed(stand_in, CHECKPOINTS).await,
         None,
-        "one that has ended is not gone on with"
+        "a finished training leaves no checkpoints"
     );
     check_summary(stand_in).await;
     let frames = progress.borrow().frames;
@@ -147,7 +145,7 @@ async fn timed_out_training_can_be_resumed() {
         }
         reached = progress.borrow().iteration;
     }
-    panic!("it is too slow");
+    panic!("no training finished an iteration in time");
 }
 
 #[tokio::test]
@@ -160,7 +158,7 @@ async fn killed_coordinator_skips_damaged_checkpoint() {
     let machine = Builder::new_multi_thread().enable_all().build().unwrap();
     machine.spawn(run(first));
     wait_for_progress(&mut progress, |progress| progress.iteration >= 3).await;
-    // That waits for a file that is being written.
+    // Waits for a file that is being written.
     let end = move || {
         drop(machine);
         Ok(())

@@ -1,4 +1,4 @@
-//! A coordinator that is told how many replicas to have.
+//! A coordinator whose number of replicas changes.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     stand_in::StandIn,
 };
 
-/// The code and the envelope; without a body it asks.
+/// Sets the replicas, or gets them without a body. Returns the code and the envelope.
 pub async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
     let (client, url) = (
         http::new_client().unwrap(),
@@ -34,7 +34,7 @@ pub async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
-/// Keeps every model that there was.
+/// Options that keep the checkpoint of each model.
 fn kept() -> Options {
     let keep = CheckpointPolicy {
         every: Duration::ZERO,
@@ -42,12 +42,12 @@ fn kept() -> Options {
         fresh: false,
     };
     let mut options = endless();
-    // Steps get smaller with the share of these that was made.
+    // The learning rate depends on the share of these iterations that is done.
     options.goal.max_iterations = 1_000_000;
     Options { keep, ..options }
 }
 
-/// All models that were kept, by their versions.
+/// All stored models by version.
 fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
     let kept = files(stand_in.folder()).into_iter();
     let kept = kept.filter(|file| file.display().to_string().contains("/checkpoint-"));
@@ -75,7 +75,11 @@ async fn scaling_collectors_does_not_change_models() {
         let all = |progress: &Progress| progress.collectors.len() == collectors;
         scaled.wait_for_progress(all).await;
         scaled.wait_for_two_updates().await;
-        assert_eq!(stand_in.collectors().len(), collectors, "none twice");
+        assert_eq!(
+            stand_in.collectors().len(),
+            collectors,
+            "no replica is added twice"
+        );
     }
     let (code, envelope) = replicas(&scaled.address, Some(json!({"collector": 3}))).await;
     assert_eq!(code, 400);
@@ -88,7 +92,7 @@ async fn scaling_collectors_does_not_change_models() {
     assert_eq!(keys.len(), 1 + 2 + 2, "{keys:?}");
     assert!(keys[1] == keys[2] && keys[3] == keys[4] && keys[2] != keys[3]);
     let learners = stand_in.learners();
-    assert_eq!(learners.len(), 1, "they stay");
+    assert_eq!(learners.len(), 1, "learners do not change");
 
     let last = scaled.progress.borrow().iteration;
     ask(&scaled.address, "exit").await;
@@ -134,7 +138,7 @@ async fn declared_replicas_cannot_be_scaled_by_coordinator() {
 async fn restarted_coordinator_does_not_wait_for_quota() {
     let stand_in = StandIn::start().await;
     let first = Training::begin(&stand_in, endless()).await;
-    // Those of the first are there yet when the second asks for its own.
+    // The replicas of the first coordinator still exist.
     stand_in.has_room_for(4);
     let wanted = json!({"collectors": 5, "learners": 1});
     let (code, _) = replicas(&first.address, Some(wanted.clone())).await;
@@ -151,7 +155,7 @@ async fn restarted_coordinator_does_not_wait_for_quota() {
     })
     .await;
     first.running.abort();
-    assert!(first.running.await.is_err(), "it was killed");
+    assert!(first.running.await.is_err(), "the coordinator was killed");
 
     let mut second = Training::begin(&stand_in, endless()).await;
     second.wait_for_two_updates().await;

@@ -1,4 +1,4 @@
-//! A minimal replica endpoint whose pods are threads.
+//! A fake replica endpoint whose pods are threads.
 
 mod unit;
 
@@ -33,7 +33,7 @@ use tokio::{
     runtime::{Builder, Runtime},
 };
 
-/// Resolves every name to this machine; the port of the URL is kept.
+/// Resolves every name to the loopback address and keeps the port.
 pub struct Loopback;
 
 impl Loopback {
@@ -54,14 +54,14 @@ pub async fn loopback_listener() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
 }
 
-/// Programs that have ended by themselves, and whether well.
+/// Programs that have ended, and whether they succeeded.
 type Ended = Arc<Mutex<BTreeMap<String, bool>>>;
 
-/// What a pod runs on, so that it can be killed with all its connections.
+/// The runtime of a pod; dropping it closes all its connections.
 struct Machine(Option<Runtime>);
 
 impl Machine {
-    /// Runs a program, and notes by its name when it has ended whether that was well.
+    /// Runs a program and records its result.
     fn start(
         ended: &Ended,
         name: &str,
@@ -74,8 +74,8 @@ impl Machine {
             .unwrap();
         let (ended, name) = (ended.clone(), name.to_owned());
         runtime.spawn(async move {
-            let is_well = program.await.is_ok();
-            ended.lock().unwrap().insert(name, is_well);
+            let is_ok = program.await.is_ok();
+            ended.lock().unwrap().insert(name, is_ok);
         });
         Self(Some(runtime))
     }
@@ -94,11 +94,11 @@ struct Pod {
     role: Role,
     url: String,
     machine: Option<Machine>,
-    /// Of an aggregator, the ranks and where they are.
+    /// The ranks of an aggregator and their addresses.
     ranks: Vec<(Option<Machine>, String)>,
 }
 
-/// A listener on a free port, and the URL of a pod that listens there.
+/// A listener on a free port and the URL of its pod.
 fn listen(pod: &str) -> (std::net::TcpListener, String) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -106,7 +106,7 @@ fn listen(pod: &str) -> (std::net::TcpListener, String) {
     (listener, format!("{pod}.rl:{port}"))
 }
 
-/// Where the pod of a URL listens.
+/// The loopback address of a pod.
 fn on_loopback(url: &str) -> String {
     let (_, port) = url.rsplit_once(':').unwrap();
     format!("127.0.0.1:{port}")
@@ -116,19 +116,19 @@ fn on_loopback(url: &str) -> String {
 struct Inner {
     pods: BTreeMap<String, Pod>,
     made: u64,
-    /// Ranks of a learner, if it has several.
+    /// Ranks per learner; 0 for learners of one process.
     ranks: u32,
-    /// How learners learn.
+    /// Settings of new learners.
     settings: Settings,
     keys: Vec<String>,
-    /// What was answered to a key.
+    /// Responses by idempotency key.
     answered: BTreeMap<String, Replicas>,
-    /// Requests that are served, and whose answer is lost.
+    /// Number of requests to serve without a response.
     lose: usize,
     failed: Vec<String>,
     lists: u64,
     refuse: usize,
-    /// Most collectors that there can be, if there is a limit.
+    /// Maximum collectors, if there is a limit.
     room: Option<usize>,
     forgotten: bool,
 }
@@ -150,7 +150,7 @@ impl StandIn {
         Self::start_in(folder, storage).await
     }
 
-    /// One whose pods share another storage than the folder.
+    /// A stand-in whose pods share another storage.
     pub async fn start_on(storage: Storage) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), storage).await
     }
@@ -205,17 +205,17 @@ impl StandIn {
         urls.map(on_loopback).collect()
     }
 
-    /// Programs that have ended by themselves, and whether well.
+    /// Programs that have ended, and whether they succeeded.
     pub fn ended(&self) -> BTreeMap<String, bool> {
         self.ended.lock().unwrap().clone()
     }
 
-    /// How often the replicas were listed.
+    /// Number of list requests.
     pub fn lists(&self) -> u64 {
         self.inner().lists
     }
 
-    /// Names that were reported as failed.
+    /// Names of replicas that were reported as failed.
     pub fn failed(&self) -> Vec<String> {
         self.inner().failed.clone()
     }
@@ -224,17 +224,17 @@ impl StandIn {
         self.inner().refuse = count;
     }
 
-    /// Refuses requests that would make more collectors than these.
+    /// Rejects requests for more collectors than this.
     pub fn has_room_for(&self, collectors: usize) {
         self.inner().room = Some(collectors);
     }
 
-    /// Serves so many requests for more or fewer replicas, and does not say so.
+    /// Serves this number of scale requests and loses the responses.
     pub fn lose_next_answers(&self, count: usize) {
         self.inner().lose = count;
     }
 
-    /// Has the learners that are made from now on learn so.
+    /// Sets the settings of new learners.
     pub fn set_learner_settings(&self, settings: Settings) {
         self.inner().settings = settings;
     }
@@ -248,7 +248,7 @@ impl StandIn {
         (0..learners).for_each(|_| self.make(Role::Learner));
     }
 
-    /// Ends a pod at once; it stays listed, as its loss is not known to the endpoint yet.
+    /// Kills a pod. It stays listed until it is reported as failed.
     pub fn kill(&self, pod: &str) {
         let machine = self.inner().pods.get_mut(pod).unwrap().machine.take();
         assert!(machine.is_some(), "{pod} was killed already");
@@ -337,7 +337,7 @@ impl StandIn {
     }
 }
 
-/// Every other collector samples in threads; what it plays is the same.
+/// Every other collector samples with two threads; the frames are the same.
 fn sampling(index: u64) -> Sampling {
     let workers = if index.is_multiple_of(2) { 2 } else { 1 };
     Sampling {
@@ -395,7 +395,7 @@ async fn remove(
             (Role::Collector, request.collectors),
             (Role::Learner, request.learners),
         ] {
-            // The newest, as names are numbered.
+            // Delete the newest first; names are numbered.
             let names = stand_in.names(role);
             for name in names.iter().rev().take(replicas as usize) {
                 stand_in.inner().pods.remove(name);
@@ -405,7 +405,7 @@ async fn remove(
     })
 }
 
-/// Those that are not among others.
+/// The replicas that `others` does not contain.
 fn without(of: Replicas, others: &Replicas) -> Replicas {
     let new = |of: Vec<String>, others: &[String]| {
         let new = of.into_iter().filter(|url| !others.contains(url));
@@ -418,7 +418,7 @@ fn without(of: Replicas, others: &Replicas) -> Replicas {
     }
 }
 
-/// Serves a request unless one with its key was served before.
+/// Serves a request unless its idempotency key is known.
 fn serve_once(
     stand_in: &StandIn,
     headers: &HeaderMap,

@@ -52,7 +52,7 @@ async fn training_pauses_and_resumes() {
         eventually(
             "known to the coordinator",
             || logs_so_far(&ns, "train-coordinator"),
-            |log| log.contains(&format!("{new} is configured, it gets no task")),
+            |log| log.contains(&format!("{new} is configured and gets no tasks")),
         )
         .await;
         let mut after = wait_for_replica_states(&ns, 4).await;

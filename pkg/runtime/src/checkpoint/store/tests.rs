@@ -31,14 +31,14 @@ impl Job {
         CheckpointStore::open(self.storage.clone(), &folder, of, keep).unwrap()
     }
 
-    fn step(&mut self, keeper: &mut CheckpointStore) {
+    fn step(&mut self, store: &mut CheckpointStore) {
         self.at.model.version += 1;
         self.at.frames += 100;
-        keeper.record_progress(self.at.frames, None, || Ok(self.at.model.clone()));
+        store.record_progress(self.at.frames, None, || Ok(self.at.model.clone()));
     }
 
-    fn save(&self, keeper: &mut CheckpointStore) {
-        keeper.save(|| Ok(self.at.model.clone())).unwrap();
+    fn save(&self, store: &mut CheckpointStore) {
+        store.save(|| Ok(self.at.model.clone())).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -63,72 +63,72 @@ impl Job {
     }
 }
 
-fn load_newest(keeper: &CheckpointStore) -> Option<(u64, u64)> {
-    let found = keeper.load_newest().unwrap();
+fn load_newest(store: &CheckpointStore) -> Option<(u64, u64)> {
+    let found = store.load_newest().unwrap();
     found.map(|checkpoint| (checkpoint.model.version, checkpoint.frames))
 }
 
 #[test]
 fn newest_checkpoint_is_loaded_and_old_ones_removed() {
     let mut job = Job::new();
-    let mut keeper = job.open_store(OF, ALWAYS);
-    assert_eq!(load_newest(&keeper), None);
+    let mut store = job.open_store(OF, ALWAYS);
+    assert_eq!(load_newest(&store), None);
     // Version 10 is newer than 9, although it sorts before it as text.
-    (0..10).for_each(|_| job.step(&mut keeper));
+    (0..10).for_each(|_| job.step(&mut store));
     assert_eq!(job.checkpoints(), ["checkpoint-10.bin", "checkpoint-9.bin"]);
     assert_eq!(load_newest(&job.open_store(OF, ALWAYS)), Some((10, 1000)));
-    keeper.remove_all().unwrap();
+    store.remove_all().unwrap();
     assert_eq!(load_newest(&job.open_store(OF, ALWAYS)), None);
 }
 
 #[test]
 fn unsaved_progress_is_saved_at_the_end() {
     let mut job = Job::new();
-    let mut keeper = job.open_store(OF, CheckpointPolicy::default());
-    job.save(&mut keeper);
+    let mut store = job.open_store(OF, CheckpointPolicy::default());
+    job.save(&mut store);
     assert!(
         job.checkpoints().is_empty(),
         "the first model is no progress"
     );
-    (0..2).for_each(|_| job.step(&mut keeper));
+    (0..2).for_each(|_| job.step(&mut store));
     assert!(job.checkpoints().is_empty(), "no checkpoint is due");
     // Progress of the interrupted iteration is not counted.
     job.at.frames += 50;
-    job.save(&mut keeper);
-    assert_eq!(load_newest(&keeper), Some((2, 200)));
+    job.save(&mut store);
+    assert_eq!(load_newest(&store), Some((2, 200)));
     fs::remove_file(job.path("checkpoint-2.bin")).unwrap();
-    job.save(&mut keeper);
+    job.save(&mut store);
     assert!(job.checkpoints().is_empty(), "it was saved already");
 }
 
 #[test]
 fn damaged_checkpoint_is_renamed_and_previous_loaded() {
     let mut job = Job::new();
-    let mut keeper = job.open_store(OF, ALWAYS);
-    (0..3).for_each(|_| job.step(&mut keeper));
+    let mut store = job.open_store(OF, ALWAYS);
+    (0..3).for_each(|_| job.step(&mut store));
     job.spoil("checkpoint-3.bin");
     let unfinished = job.path("checkpoint-4.0.tmp");
     fs::write(&unfinished, b"half of").unwrap();
-    assert_eq!(load_newest(&keeper), Some((2, 200)));
+    assert_eq!(load_newest(&store), Some((2, 200)));
     assert!(!unfinished.exists());
     assert_eq!(
         job.checkpoints(),
         ["checkpoint-2.bin", "checkpoint-3.unusable"]
     );
     job.spoil("checkpoint-2.bin");
-    assert_eq!(load_newest(&keeper), None);
-    job.step(&mut keeper);
-    assert_eq!(load_newest(&keeper), Some((4, 400)));
+    assert_eq!(load_newest(&store), None);
+    job.step(&mut store);
+    assert_eq!(load_newest(&store), Some((4, 400)));
 }
 
 #[test]
 fn unreadable_checkpoint_is_kept() {
     let mut job = Job::new();
-    let mut keeper = job.open_store(OF, ALWAYS);
-    job.step(&mut keeper);
+    let mut store = job.open_store(OF, ALWAYS);
+    job.step(&mut store);
     // Simulates a temporary read error.
     fs::create_dir(job.path("checkpoint-2.bin")).unwrap();
-    let error = keeper.load_newest().unwrap_err();
+    let error = store.load_newest().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
     assert_eq!(job.checkpoints(), ["checkpoint-1.bin", "checkpoint-2.bin"]);
 }
@@ -180,15 +180,15 @@ fn mislabeled_checkpoint_is_not_loaded() {
 #[test]
 fn fresh_start_removes_checkpoints() {
     let mut job = Job::new();
-    let mut keeper = job.open_store(OF, ALWAYS);
-    job.step(&mut keeper);
+    let mut store = job.open_store(OF, ALWAYS);
+    job.step(&mut store);
     let fresh = CheckpointPolicy {
         fresh: true,
         ..ALWAYS
     };
-    let mut keeper = job.open_store(OF, fresh);
-    assert_eq!(load_newest(&keeper), None);
+    let mut store = job.open_store(OF, fresh);
+    assert_eq!(load_newest(&store), None);
     assert!(job.checkpoints().is_empty());
-    job.step(&mut keeper);
+    job.step(&mut store);
     assert_eq!(job.checkpoints(), ["checkpoint-2.bin"]);
 }

@@ -27,7 +27,10 @@ async fn pause_waits_for_in_flight_tasks() {
     second.complete(DONE);
     let paused = pause.await.unwrap();
     assert_eq!((paused.status, paused.samples), (Status::Paused, 20));
-    assert_eq!(gate.handle_call(Call::Pause, json!({})).await.unwrap(), paused);
+    assert_eq!(
+        gate.handle_call(Call::Pause, json!({})).await.unwrap(),
+        paused
+    );
     let started = gate.handle_call(Call::Start, json!({})).await.unwrap();
     assert_eq!(started.status, Status::Running);
     gate.set_stats(Stats::from([("evaluation".into(), 9.5)]));

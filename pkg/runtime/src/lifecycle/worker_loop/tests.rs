@@ -107,12 +107,20 @@ fn launch_counter(samples: u64, fails: Option<Call>) -> (LaunchedWorker, Notes, 
         notes: notes.clone(),
         polls: polls.clone(),
     };
-    (launch_worker(worker, Config { samples }).unwrap(), notes, polls)
+    (
+        launch_worker(worker, Config { samples }).unwrap(),
+        notes,
+        polls,
+    )
 }
 
 async fn start_counter(samples: u64) -> (LaunchedWorker, Notes, Arc<AtomicU64>) {
     let (life, notes, polls) = launch_counter(samples, None);
-    let started = life.control.handle_call(Call::Start, json!(null)).await.unwrap();
+    let started = life
+        .control
+        .handle_call(Call::Start, json!(null))
+        .await
+        .unwrap();
     assert_eq!(started.status, Status::Running);
     (life, notes, polls)
 }
@@ -122,7 +130,9 @@ async fn worker_polls_while_running_and_serves_calls_between() {
     let (LaunchedWorker { control, ended }, notes, polls) = start_counter(2).await;
     let mut reports = control.subscribe();
     reports.wait_for(|report| report.polls >= 3).await.unwrap();
-    let refused = control.handle_call(Call::Configure, json!({"samples": 4})).await;
+    let refused = control
+        .handle_call(Call::Configure, json!({"samples": 4}))
+        .await;
     assert!(refused.is_err(), "rejected while it runs");
 
     let paused = control.handle_call(Call::Pause, json!(null)).await.unwrap();
@@ -139,11 +149,14 @@ async fn worker_polls_while_running_and_serves_calls_between() {
     assert_eq!(again, paused, "nothing moves");
     assert_eq!(polls.load(SeqCst), paused.polls);
 
-    let configured = control.handle_call(Call::Configure, json!({"samples": 4})).await;
+    let configured = control
+        .handle_call(Call::Configure, json!({"samples": 4}))
+        .await;
     assert_eq!(configured.unwrap().status, Status::Configured);
     let started = control.handle_call(Call::Start, json!(null)).await.unwrap();
     assert_eq!(started.status, Status::Running);
-    reports.wait_for(|report| report.samples >= paused.samples + 8)
+    reports
+        .wait_for(|report| report.samples >= paused.samples + 8)
         .await
         .unwrap();
     let exiting = control.handle_call(Call::Exit, json!(null)).await.unwrap();
@@ -209,16 +222,19 @@ async fn lifecycle_call_error_ends_worker() {
 }
 
 #[tokio::test]
-async fn rejected_config_keeps_state_partial_config_blocks_start()
-{
+async fn rejected_config_keeps_state_partial_config_blocks_start() {
     let (LaunchedWorker { control, .. }, notes, _) = start_counter(2).await;
     control.handle_call(Call::Pause, json!(null)).await.unwrap();
     for bad in [json!("x"), json!(1)] {
-        let refused = control.handle_call(Call::Configure, json!({"samples": bad})).await;
+        let refused = control
+            .handle_call(Call::Configure, json!({"samples": bad}))
+            .await;
         assert!(matches!(refused, Err(Error::BadConfig(_))));
         assert_eq!(control.current_report().status, Status::Paused, "unchanged");
     }
-    let refused = control.handle_call(Call::Configure, json!({"samples": 5})).await;
+    let refused = control
+        .handle_call(Call::Configure, json!({"samples": 5}))
+        .await;
     assert!(matches!(refused, Err(Error::BadTask(_))));
     assert_eq!(control.current_report().status, Status::New);
     assert!(control.handle_call(Call::Start, json!(null)).await.is_err());

@@ -1,4 +1,4 @@
-//! Learners of several GPUs: an aggregator, and ranks.
+//! Learner groups: an aggregator and its ranks.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -14,7 +14,7 @@ use di_runtime::{
 
 use super::{Loopback, Machine, Pod, StandIn, listen, on_loopback};
 
-/// For what takes no time, however busy this machine is.
+/// Timeouts for slow test machines.
 const LIMITS: Limits = Limits {
     meet: Duration::from_secs(60),
     hear: Duration::from_secs(60),
@@ -22,19 +22,22 @@ const LIMITS: Limits = Limits {
 };
 
 impl StandIn {
-    /// From now on, learners have so many ranks.
+    /// Sets the number of ranks of new learners.
     pub fn learners_have_ranks(&self, ranks: u32) {
         self.inner().ranks = ranks;
     }
 
-    /// Ends a rank of an aggregator at once.
+    /// Kills a rank of an aggregator.
     pub fn kill_rank(&self, aggregator: &str, rank: usize) {
         let mut inner = self.inner();
         let unit = inner.pods.get_mut(aggregator).unwrap();
-        assert!(unit.ranks[rank].0.take().is_some(), "it was killed already");
+        assert!(
+            unit.ranks[rank].0.take().is_some(),
+            "the rank was killed before"
+        );
     }
 
-    /// Addresses of the ranks of an aggregator, in their order.
+    /// Addresses of the ranks of an aggregator, in order.
     pub fn rank_addresses(&self, aggregator: &str) -> Vec<String> {
         let urls = self.ranks_of(aggregator).learners;
         urls.iter().map(|url| on_loopback(url)).collect()
