@@ -81,7 +81,7 @@ fn ours(hidden: usize, scale: &Scale) -> Result<f64> {
         batched_sampling: true,
         ..Sampling::default()
     };
-    let policy = Policy::of_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
+    let policy = Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
     let mut sampler = Pipeline::new(sampling)?;
     let mut seed = 0;
     let mut rate = |time: Duration| -> Result<f64> {

@@ -64,21 +64,21 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         manager = other;
 
         for (case, watches) in [(CUT, WatchMode::Cut), (EXPIRED, WatchMode::Expired)] {
-            proxy.watches(watches);
+            proxy.set_watches(watches);
             let pending = meanwhile.begin().await?;
             tokio::time::sleep(FAULT).await;
-            proxy.watches(WatchMode::Flow);
+            proxy.set_watches(WatchMode::Flow);
             add(found, case, pending, Instant::now()).await?;
         }
 
         let came = AtomicUsize::new(0);
-        proxy.rule(move |_| match came.fetch_add(1, Relaxed) % 4 {
-            3 => ProxyAction::Refused(500),
+        proxy.set_rule(move |_| match came.fetch_add(1, Relaxed) % 4 {
+            3 => ProxyAction::Rejected(500),
             _ => ProxyAction::Served,
         });
         let pending = meanwhile.begin().await?;
         tokio::time::sleep(FAULT).await;
-        proxy.rule(|_| ProxyAction::Served);
+        proxy.set_rule(|_| ProxyAction::Served);
         add(found, REFUSED, pending, Instant::now()).await?;
 
         cluster.restart().await;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use di_runtime::{
     game::{Ending, Game},
     policy::Policy,
-    sampler::{Maker, Pipeline, Play, Sampler, gymnasium},
+    sampler::{EnvFactory, Pipeline, EnvInstance, Sampler, gymnasium_factory},
     sampling::Sampling,
 };
 use rand::{SeedableRng, rngs::StdRng};
@@ -36,14 +36,14 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             case: format!("100 µs a step, two layers of {hidden}"),
             x: 0,
         };
-        let policy = Policy::of_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
+        let policy = Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
         for repetition in 0..=scale.repetitions {
             for (subject, sampling) in [
                 (TWO, threads(2)),
                 (ONE, threads(1)),
                 (SERIAL, Sampling::default()),
             ] {
-                let mut sampler = Pipeline::with(sampling, slow())?;
+                let mut sampler = Pipeline::with_factory(sampling, slow())?;
                 let began = Instant::now();
                 sampler.collect(&policy, scale.slow_frames, 0)?;
                 let took = began.elapsed().as_secs_f64();
@@ -70,14 +70,14 @@ fn threads(splits: usize) -> Sampling {
 }
 
 /// An environment of Gymnasium whose steps take their time.
-struct Slow(Box<dyn Play>);
+struct Slow(Box<dyn EnvInstance>);
 
-fn slow() -> Maker {
-    let quick = gymnasium();
+fn slow() -> EnvFactory {
+    let quick = gymnasium_factory();
     Arc::new(move |game, rng| Box::new(Slow(quick(game, rng))))
 }
 
-impl Play for Slow {
+impl EnvInstance for Slow {
     fn reset(&mut self, rng: &mut StdRng) {
         self.0.reset(rng);
     }
@@ -95,7 +95,7 @@ impl Play for Slow {
         stepped
     }
 
-    fn total(&self) -> f64 {
-        self.0.total()
+    fn total_reward(&self) -> f64 {
+        self.0.total_reward()
     }
 }

@@ -98,7 +98,7 @@ impl Filled {
         }
         writer.apply_watcher_event(&Event::InitDone);
         let all = objects.iter().flat_map(|(_, pods)| views(pods));
-        let pods = Arc::new(PodCache::holding(all));
+        let pods = Arc::new(PodCache::with_objects(all));
 
         let asked = Arc::new(AtomicU64::new(0));
         let count = asked.clone();
@@ -262,7 +262,7 @@ async fn change_pods(filled: Arc<Filled>, per_second: u32) {
             .and_then(|status| status.pod_ip.as_ref()?.parse().ok());
         pod.status = address.and_then(|address| pod_status(address, ready).ok());
         for view in views(&[pod]) {
-            filled.pods.applied(view);
+            filled.pods.on_apply(view);
         }
     }
 }

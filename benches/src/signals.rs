@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use di_runtime::signal::{Component, EventLoop, Slot};
+use di_runtime::event_loop::{Component, EventLoop, Slot};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
@@ -68,12 +68,12 @@ impl Component<u64> for Echo {
 
 fn by_loops(rounds: u64) -> Result<f64> {
     let (mut home, mut other) = (EventLoop::default(), EventLoop::default());
-    let (reply_slot, echo) = (home.slot(), other.slot());
-    other.put(&echo, Echo(reply_slot));
+    let (reply_slot, echo) = (home.new_slot(), other.new_slot());
+    other.put_component(&echo, Echo(reply_slot));
     let thread = thread::spawn(move || other.run());
     let median = back_and_forth(rounds, |round| {
         echo.emit(round);
-        home.hear()
+        home.run_until_signal()
     });
     echo.stop();
     thread.join().map_err(|_| anyhow!("the thread panicked"))?;

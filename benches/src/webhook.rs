@@ -93,8 +93,8 @@ fn certificate() -> Result<(Bundle, Arc<Certificates>)> {
     names.push("localhost".to_owned());
     let hour = Duration::from_secs(3600);
     let bundle = Bundle::issue(&names, hour, None, jiff::Timestamp::now())?;
-    let certificates = Certificates::shared();
-    certificates.serve(bundle.certified_key()?);
+    let certificates = Certificates::new_shared();
+    certificates.set_certificate(bundle.certified_key()?);
     Ok((bundle, certificates))
 }
 
