@@ -48,7 +48,7 @@ async fn job(plugin: &Plugin) -> u16 {
     let none = TcpListener::bind((address, 0)).await.unwrap();
     let [coordinator, collector] =
         [&lives, &none].map(|listener| listener.local_addr().unwrap().port());
-    tokio::spawn(hold(lives, std::future::pending()));
+    tokio::spawn(run_idle(lives, std::future::pending()));
     tokio::spawn(without_handles(none));
     let job = Job::new("j", 1).learners(1).with(|spec| {
         // Nothing listens at port 1.
