@@ -117,10 +117,10 @@ async fn authorize_change(
     let job = names::job_of_coordinator(&target.coordinator)
         .or_else(|| names::job_of_aggregator(&target.coordinator))
         .unwrap_or(&target.coordinator);
-    let requested = (target.namespace.clone(), job.to_owned());
-    let requester = authorize(state, source, Action::Change(&requested)).await?;
+    let target_key = (target.namespace.clone(), job.to_owned());
+    let requester = authorize(state, source, Action::Change(&target_key)).await?;
     if names::job_of_coordinator(&target.coordinator).is_some() {
-        return Ok((requested, requester));
+        return Ok((target_key, requester));
     }
     if names::job_of_aggregator(&target.coordinator).is_some() {
         let (key, _) = find_aggregator(state, &target.namespace, &target.coordinator).await?;

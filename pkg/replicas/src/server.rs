@@ -108,7 +108,7 @@ async fn serve_connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        _ = timeout(settings.max_connection_age, stopping.changed()) => {
+        _ = timeout(settings.longest_connection, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
             let last = settings.request_timeout * 2;
             timeout(last, served).await.unwrap_or(Ok(()))
