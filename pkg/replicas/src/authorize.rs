@@ -1,4 +1,5 @@
-//! Who may call: a pod of the job by its source address, a bearer token by review, or everybody where that is allowed.
+//! Authorizes requests: a pod of the job by its source address, a bearer token by TokenReview and
+//! SubjectAccessReview, or all requests if anonymous access is allowed.
 
 mod decision_cache;
 mod token_review;
@@ -24,17 +25,17 @@ use crate::{
     state::{JobRef, SharedState},
 };
 
-/// Where a request comes from, and the token that it brings. Has no `Debug`: tokens are not for logs.
+/// Source address and token of a request. It has no `Debug`, so that tokens are never logged.
 #[derive(Hash)]
 pub(crate) struct Source {
     address: Option<IpAddr>,
     token: Option<String>,
 }
 
-/// What a request is about to do.
+/// The access that a request needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action<'a> {
-    /// Read a job, the jobs of a namespace, or all.
+    /// Read a job, the jobs of a namespace, or all jobs.
     Read {
         namespace: Option<&'a str>,
         job: Option<&'a str>,
@@ -43,18 +44,18 @@ pub(crate) enum Action<'a> {
     Change(&'a Key),
 }
 
-/// Who was let in.
+/// The authorized sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Requester {
     /// A pod of a job, and that job.
     Pod(Arc<PodView>, JobRef),
-    /// The owner of a token, or anybody.
+    /// The owner of a token, or an anonymous sender.
     Other,
 }
 
 impl Requester {
-    /// Whether this is the job whose pod calls, and not another that was made under its name since.
-    pub(crate) fn check(&self, job: &JobView) -> Result<()> {
+    /// Fails if the requesting pod belongs to another job, such as an older one of the same name.
+    pub(crate) fn check_same_job(&self, job: &JobView) -> Result<()> {
         match self {
             Self::Pod(pod, _) if !owns_pod(job, pod) => Err(foreign_pod_error(pod)),
             Self::Pod(..) | Self::Other => Ok(()),
@@ -64,7 +65,7 @@ impl Requester {
 
 #[cfg(test)]
 impl Source {
-    /// Without a token.
+    /// A source without a token.
     pub(crate) fn from_address(address: &str) -> Self {
         Self {
             address: address.parse().ok(),
@@ -116,7 +117,8 @@ impl Action<'_> {
         }
     }
 
-    /// Pods act on their own job only, and read their own namespace; of all namespaces they see their own.
+    /// Pods change only their own job and read only their own namespace. A read of all namespaces is
+    /// allowed and returns their own.
     fn is_allowed_for(&self, pod: &PodView) -> bool {
         match self {
             Self::Read { namespace, .. } => namespace.is_none_or(|of| of == pod.namespace),
@@ -125,20 +127,22 @@ impl Action<'_> {
     }
 }
 
-/// Lets a request in, or says why not.
+/// Returns the requester, or an error if the request is not allowed.
 pub(crate) async fn authorize(
     state: &SharedState,
     source: &Source,
     action: Action<'_>,
 ) -> Result<Requester> {
-    let mut pod = source.address.and_then(|ip| pod_of(state, ip, action));
-    let knows_otherwise = source.token.is_some() || state.settings.allow_anonymous;
-    if pod.is_none() && !knows_otherwise {
+    let mut pod = source
+        .address
+        .and_then(|ip| pod_by_address(state, ip, action));
+    let has_other_access = source.token.is_some() || state.settings.allow_anonymous;
+    if pod.is_none() && !has_other_access {
         pod = Box::pin(wait_for_pod(state, source.address, action)).await;
     }
-    let refusal = match pod {
+    let rejection = match pod {
         Some(pod) if !action.is_allowed_for(&pod) => Error::Forbidden(format!(
-            "pod {} may change its own job only, and read its own namespace; for more, send a bearer token",
+            "pod {} may change its own job only, and read its own namespace; for other access, send a bearer token",
             pod.name
         )),
         Some(pod) => match check_pod_owner(state, &pod).await {
@@ -146,10 +150,10 @@ pub(crate) async fn authorize(
             Err(error) => error,
         },
         None if has_pod_without_address(state, action) => Error::Unavailable(
-            "the source address is that of no pod that is known, and one of the job has got a node whose kubelet has not told its address yet"
+            "the source address belongs to no known pod, and a pod of the job is scheduled but has no IP yet"
                 .to_owned(),
         ),
-        None => unknown(source),
+        None => unknown_source_error(source),
     };
     if let Some(token) = &source.token {
         Box::pin(token_review::check_token(state, token, action)).await?;
@@ -158,16 +162,21 @@ pub(crate) async fn authorize(
     if state.settings.allow_anonymous {
         return Ok(Requester::Other);
     }
-    Err(refusal)
+    Err(rejection)
 }
 
-/// The pod that has this address. What one has that is about to go may be another's by now, of which nobody knows yet.
-fn pod_of(state: &SharedState, address: IpAddr, action: Action<'_>) -> Option<Arc<PodView>> {
-    let pod = state.pods.find_by_address(address);
+/// Returns the pod that owns this address. The address of a terminating pod may already belong to
+/// another pod, so it counts only for its own job.
+fn pod_by_address(
+    state: &SharedState,
+    address: IpAddr,
+    action: Action<'_>,
+) -> Option<Arc<PodView>> {
+    let pod = state.pods.by_address(address);
     pod.filter(|pod| !pod.deleting || action.is_allowed_for(pod))
 }
 
-/// The same; one that has just got it may be on its way to the cache.
+/// Waits for the pod with this address: the cache may not have its address yet.
 async fn wait_for_pod(
     state: &SharedState,
     address: Option<IpAddr>,
@@ -175,28 +184,28 @@ async fn wait_for_pod(
 ) -> Option<Arc<PodView>> {
     let address = address?;
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.subscribe_changes();
+    let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
-        if let Some(pod) = pod_of(state, address, action) {
+        if let Some(pod) = pod_by_address(state, address, action) {
             return Some(pod);
         }
         timeout_at(deadline, changes.changed()).await.ok()?.ok()?;
     }
 }
 
-/// Whether a pod of the job in question may be who calls: a kubelet that has much to tell takes seconds to tell an address.
+/// Whether a pod of the job runs without a reported IP: a busy kubelet reports it seconds later.
 fn has_pod_without_address(state: &SharedState, action: Action<'_>) -> bool {
     let (Some(namespace), Some(job)) = (action.namespace(), action.job()) else {
         return false;
     };
     let (key, now) = ((namespace.to_owned(), job.to_owned()), Timestamp::now());
-    state.pods.read_objects(&key, |pods| {
-        pods.iter().any(|pod| pod.is_awaiting_address(now))
+    state.pods.read(&key, |pods| {
+        pods.iter().any(|pod| pod.may_have_address(now))
     })
 }
 
-/// The labels of a pod only claim a job; its owner is what counts.
+/// Returns the job that owns the pod by owner reference. Labels can be set by any author of a pod.
 async fn check_pod_owner(state: &SharedState, pod: &PodView) -> Result<JobRef> {
     let key = (pod.namespace.clone(), pod.job.clone());
     let to_foreign_pod = |error| match error {
@@ -207,7 +216,7 @@ async fn check_pod_owner(state: &SharedState, pod: &PodView) -> Result<JobRef> {
     if owns_pod(&job, pod) {
         return Ok(job);
     }
-    // The job may have been made anew, and the pod's watch be ahead of the job's.
+    // The job may be recreated, and the watch of pods may be ahead of the watch of jobs.
     let job = Box::pin(state.look_up_job(&key))
         .await
         .map_err(to_foreign_pod)?;
@@ -217,7 +226,7 @@ async fn check_pod_owner(state: &SharedState, pod: &PodView) -> Result<JobRef> {
     Err(foreign_pod_error(pod))
 }
 
-/// Whether a pod is one of this job.
+/// Whether the pod has this job as its owner.
 pub(crate) fn owns_pod(job: &JobView, pod: &PodView) -> bool {
     let uid = job.metadata.uid.as_deref();
     uid.is_some_and(|uid| pod.belongs_to(uid))
@@ -230,13 +239,13 @@ fn foreign_pod_error(pod: &PodView) -> Error {
     ))
 }
 
-fn unknown(source: &Source) -> Error {
+fn unknown_source_error(source: &Source) -> Error {
     let address = source
         .address
         .map_or_else(|| "unknown".to_owned(), |address| address.to_string());
     Error::Unauthenticated(format!(
-        "nobody known calls: source address {address} is that of no pod of a DIJob. Call from a pod of the job (not in the network of its \
-         node, and without address translation in between), or send a bearer token (kubectl create token --audience {}), or run the server \
+        "unknown requester: source address {address} belongs to no pod of a DIJob. Send the request from a pod of the job (without hostNetwork and \
+         without address translation), or send a bearer token (kubectl create token --audience {}), or run the server \
          with --allow-anonymous",
         token_review::AUDIENCE
     ))

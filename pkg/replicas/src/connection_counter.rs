@@ -6,14 +6,14 @@ use std::{
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Counts the connections of each source address.
+/// Counts open connections per source address.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounter {
     by_address: Mutex<HashMap<IpAddr, usize>>,
     open: Gauge,
 }
 
-/// One of them; it is counted until this is dropped.
+/// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     all: Arc<ConnectionCounter>,
@@ -21,7 +21,7 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionCounter {
-    /// Tells `open` how many there are in all.
+    /// Creates a counter that sets `open` to the total.
     pub(crate) fn new(open: Gauge) -> Self {
         Self {
             by_address: Mutex::default(),
@@ -29,8 +29,8 @@ impl ConnectionCounter {
         }
     }
 
-    /// Counts one more, unless that were more than `most`.
-    pub(crate) fn count(
+    /// Counts one more connection, unless the address has `most` already.
+    pub(crate) fn try_acquire(
         self: &Arc<Self>,
         address: IpAddr,
         most: usize,
@@ -75,15 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_address_has_its_own_count() {
+    fn connections_are_limited_per_address() {
         let all = Arc::<ConnectionCounter>::default();
-        let of = |address: &str| all.count(address.parse().unwrap(), 2);
-        let held = [of("10.0.0.1"), of("::ffff:10.0.0.1")];
-        assert!(held.iter().all(Option::is_some));
+        let of = |address: &str| all.try_acquire(address.parse().unwrap(), 2);
+        let permits = [of("10.0.0.1"), of("::ffff:10.0.0.1")];
+        assert!(permits.iter().all(Option::is_some));
         assert!(of("10.0.0.1").is_none());
         let other = of("10.0.0.2").unwrap();
         assert_eq!(all.open.get(), 3);
-        drop(held);
+        drop(permits);
         assert!(of("10.0.0.1").is_some());
         drop(other);
         assert_eq!(all.open.get(), 0);

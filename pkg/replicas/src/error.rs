@@ -9,13 +9,13 @@ use crate::wire::Failure;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request was not served.
+/// An error response to a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The request itself is at fault.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// Nobody knows who calls.
+    /// The requester is unknown.
     #[error("{0}")]
     Unauthenticated(String),
     /// The requester may not do this.
@@ -30,78 +30,81 @@ pub(crate) enum Error {
     /// The body is too large.
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
-    /// Too much is asked at a time.
+    /// Too many requests at the same time.
     #[error("{0}; try again")]
     TooManyRequests(String),
-    /// A fault of ours.
-    #[error("{0}; this is a fault of the endpoint, whose log tells more")]
+    /// A bug of the endpoint.
+    #[error("{0}: internal error, see the log of the replica endpoint")]
     Internal(&'static str),
-    /// The path does not know this method.
-    #[error("this path does not know this method")]
+    /// The path does not support the method.
+    #[error("this path does not support this HTTP method")]
     MethodNotSupported,
-    /// A fault that will pass.
+    /// A transient error.
     #[error("{0}; try again")]
     Unavailable(String),
     /// The API server did not answer in time.
-    #[error("the API server did not answer in time when asked to {0}; try again")]
+    #[error("failed to {0}: the API server did not respond in time; try again")]
     Timeout(&'static str),
-    /// The API server refused, or could not be reached.
+    /// The API server rejected a call or could not be reached.
     #[error("{}", api_error_message(.doing, .source))]
     Api {
-        /// What it was asked to do.
+        /// The call, as a verb and its object.
         doing: &'static str,
-        /// What came of it.
+        /// The error of the call.
         #[source]
         source: Box<kube::Error>,
     },
 }
 
-/// Marks the answers that tell of a fault that will pass.
+/// Marks responses with a retryable error. See docs/decisions/0007.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retryable;
 
-/// Seconds after which a fault that will pass is worth another try.
+/// Seconds until a retry is useful.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
 fn api_error_message(doing: &str, source: &kube::Error) -> String {
     match source {
-        kube::Error::Api(status) if refused(status.code) => {
-            format!("the API server refused to {doing}: {}", status.message)
+        kube::Error::Api(status) if is_rejected(status.code) => {
+            format!(
+                "failed to {doing}: the API server rejected it: {}",
+                status.message
+            )
         }
         kube::Error::Api(status) => {
             format!(
-                "the API server could not {doing}: {}; try again",
+                "failed to {doing}: the API server returned: {}; try again",
                 status.message
             )
         }
         kube::Error::SerdeError(_) => {
-            format!("the API server was asked to {doing}, and its answer cannot be read")
+            format!("failed to {doing}: the response of the API server cannot be decoded")
         }
-        _ => format!("the API server could not be asked to {doing}; try again"),
+        _ => format!("failed to {doing}: the API server cannot be reached; try again"),
     }
 }
 
-/// Whether the API server will refuse again, because of what it was sent.
-fn refused(code: u16) -> bool {
+/// Whether the API server rejects the same request again.
+fn is_rejected(code: u16) -> bool {
     matches!(code, 400 | 404 | 413 | 422)
 }
 
 impl Error {
-    /// Whether the object was changed by another since it was read.
+    /// Whether another client has changed the object since it was read.
     pub(crate) fn is_conflict_response(&self) -> bool {
         matches!(self, Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_conflict()))
     }
 
-    /// Whether trying again can help.
+    /// Whether a retry can succeed.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(
-            self.status(),
+            self.status_code(),
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
         )
     }
 
-    /// The HTTP status; 503 for what will pass.
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The HTTP status; 503 for transient errors.
+    pub(crate) fn status_code(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
@@ -115,7 +118,7 @@ impl Error {
             Self::Unavailable(_) | Self::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Api { source, .. } => match &**source {
                 kube::Error::Api(status) if status.is_not_found() => StatusCode::NOT_FOUND,
-                kube::Error::Api(status) if refused(status.code) => StatusCode::BAD_REQUEST,
+                kube::Error::Api(status) if is_rejected(status.code) => StatusCode::BAD_REQUEST,
                 kube::Error::SerdeError(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
@@ -128,10 +131,10 @@ impl IntoResponse for Error {
         if let Self::Api { .. } | Self::Timeout(_) = self {
             warn!(
                 error = &self as &dyn std::error::Error,
-                "A request failed by the API server"
+                "A request to the replica endpoint failed because of the API server"
             );
         }
-        let status = self.status();
+        let status = self.status_code();
         let mut response = (status, Json(Failure::new(&self.to_string()))).into_response();
         match status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {

@@ -1,4 +1,5 @@
-//! Caches with a few jobs in them, and behind them an API server that has these jobs and takes no writes, or none, for tests.
+//! Test fixture: caches with a few jobs. The API server behind them returns these jobs and rejects
+//! writes, or is unreachable.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,13 +24,13 @@ pub(crate) const COORDINATOR: &str = "10.0.0.1";
 pub(crate) const COLLECTOR: &str = "10.0.0.2";
 pub(crate) const OTHER_JOB: &str = "10.0.0.3";
 pub(crate) const IMPOSTOR: &str = "10.0.0.4";
-/// The coordinator of a job of another namespace, which is called as one of `rl`.
+/// The coordinator of a job in another namespace with the name of a job in `rl`.
 pub(crate) const OTHER_NAMESPACE: &str = "10.0.0.5";
 pub(crate) const UNKNOWN: &str = "10.9.9.9";
 
 pub(crate) struct Fixture {
     pub(crate) state: State,
-    /// The store ends with it.
+    /// Keeps the store of the job cache open.
     pub(crate) _writer: Writer<WatchedJob<JobView>>,
 }
 
@@ -83,18 +84,18 @@ pub(crate) fn job(name: &str, status: &Value) -> Value {
 }
 
 pub(crate) fn fixture(settings: Settings) -> Fixture {
-    let (jobs, pods) = objects();
+    let (jobs, pods) = default_objects();
     fixture_with(settings, jobs, pods)
 }
 
-/// The same, where no API server is.
+/// Returns the same fixture with an unreachable API server.
 pub(crate) fn without_api_server(settings: Settings) -> Fixture {
-    let (jobs, pods) = objects();
+    let (jobs, pods) = default_objects();
     let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-    caching(settings, client, jobs, pods)
+    fixture_with_client(settings, client, jobs, pods)
 }
 
-fn objects() -> (Vec<Value>, Vec<PodView>) {
+fn default_objects() -> (Vec<Value>, Vec<PodView>) {
     let plan = json!([
         {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
         {"name": "a-collector-new", "type": "Collector", "origin": "Requested", "index": 1},
@@ -102,25 +103,25 @@ fn objects() -> (Vec<Value>, Vec<PodView>) {
         {"name": "a-collector-old", "type": "Collector", "origin": "Requested", "index": 3, "state": "Removing"},
         {"name": "a-learner-new", "type": "Learner", "origin": "Declared", "index": 0},
     ]);
-    let over =
+    let ended_plan =
         json!([{"name": "o-collector-x", "type": "Collector", "origin": "Requested", "index": 0}]);
-    let mut elsewhere = job("a", &json!({"phase": "Running"}));
-    elsewhere["metadata"]["namespace"] = "lab".into();
-    elsewhere["metadata"]["uid"] = "lab-uid".into();
+    let mut other_namespace_job = job("a", &json!({"phase": "Running"}));
+    other_namespace_job["metadata"]["namespace"] = "lab".into();
+    other_namespace_job["metadata"]["uid"] = "lab-uid".into();
     let jobs = vec![
         job("a", &json!({"phase": "Running", "plan": plan})),
         job("b", &json!({})),
-        job("over", &json!({"phase": "Succeeded", "plan": over})),
-        elsewhere,
+        job("over", &json!({"phase": "Succeeded", "plan": ended_plan})),
+        other_namespace_job,
     ];
-    let mut of_lab = pod(
+    let mut other_namespace = pod(
         "a",
         Role::Coordinator,
         "a-coordinator",
         "lab-uid",
         OTHER_NAMESPACE,
     );
-    (of_lab.namespace, of_lab.uid) = ("lab".into(), "of-lab-uid".into());
+    (other_namespace.namespace, other_namespace.uid) = ("lab".into(), "of-lab-uid".into());
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
     stuck.scheduled = Err("0/3 nodes are available".into());
     let pods = vec![
@@ -135,7 +136,7 @@ fn objects() -> (Vec<Value>, Vec<PodView>) {
         pod("b", Role::Coordinator, "b-coordinator", "b-uid", OTHER_JOB),
         pod("a", Role::Collector, "a-fake", "another-uid", IMPOSTOR),
         stuck,
-        of_lab,
+        other_namespace,
     ];
     (jobs, pods)
 }
@@ -146,28 +147,32 @@ pub(crate) fn fixture_with(
     pods: impl IntoIterator<Item = PodView>,
 ) -> Fixture {
     let jobs: Vec<_> = jobs.into_iter().collect();
-    caching(settings, reading(jobs.clone()), jobs, pods)
+    fixture_with_client(settings, read_only_client(jobs.clone()), jobs, pods)
 }
 
-/// A client of a server that has these jobs and nothing else, and takes no writes.
-fn reading(jobs: Vec<Value>) -> Client {
-    let answer = move |request: Request<kube::client::Body>| {
-        let is_asked_for = |job: &&Value| {
-            let of = |field: &str| job["metadata"][field].as_str().unwrap();
-            let path = format!("/namespaces/{}/dijobs/{}", of("namespace"), of("name"));
+/// Returns a client of an API server that has only these jobs and rejects writes.
+fn read_only_client(jobs: Vec<Value>) -> Client {
+    let respond = move |request: Request<kube::client::Body>| {
+        let is_requested = |job: &&Value| {
+            let metadata = |field: &str| job["metadata"][field].as_str().unwrap();
+            let path = format!(
+                "/namespaces/{}/dijobs/{}",
+                metadata("namespace"),
+                metadata("name")
+            );
             request.method() == "GET" && request.uri().path().ends_with(&path)
         };
-        let (code, body) = match jobs.iter().find(is_asked_for) {
+        let (code, body) = match jobs.iter().find(is_requested) {
             Some(job) => (200, job.to_string()),
             None => (503, json!({"status": "Failure", "code": 503}).to_string()),
         };
         let body = kube::client::Body::from(body.into_bytes());
         async move { Response::builder().status(code).body(body) }
     };
-    Client::new(tower::service_fn(answer), "rl")
+    Client::new(tower::service_fn(respond), "rl")
 }
 
-fn caching(
+fn fixture_with_client(
     settings: Settings,
     client: Client,
     jobs: Vec<Value>,
@@ -201,7 +206,7 @@ pub(crate) fn short_waits() -> Settings {
     }
 }
 
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) code: u16,
     pub(crate) body: Value,
     pub(crate) retry_after: bool,
@@ -213,16 +218,18 @@ pub(crate) async fn send_request(
     method: &str,
     path: &str,
     body: &str,
-) -> Answer {
+) -> TestResponse {
     let request = Request::builder().method(method).uri(path);
     let request = request.body(Body::from(body.to_owned())).unwrap();
     send(fixture, from, request).await
 }
 
-pub(crate) async fn send(fixture: &Fixture, from: &str, mut request: Request) -> Answer {
+pub(crate) async fn send(fixture: &Fixture, from: &str, mut request: Request) -> TestResponse {
     let peer = SocketAddr::new(from.parse().unwrap(), 40000);
     request.extensions_mut().insert(ConnectInfo(peer));
-    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
+    let response = Endpoint::new(fixture.state.clone())
+        .handle_request(request)
+        .await;
     let code = response.status().as_u16();
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let retry_after = response.headers().contains_key(header::RETRY_AFTER);
@@ -232,7 +239,7 @@ pub(crate) async fn send(fixture: &Fixture, from: &str, mut request: Request) ->
     assert_eq!(keys.len(), 4, "{keys:?}");
     assert_eq!(body["success"], body["code"] == 0);
     assert!(!body["message"].as_str().unwrap().contains(['\'', '"']));
-    Answer {
+    TestResponse {
         code,
         body,
         retry_after,

@@ -1,4 +1,4 @@
-//! The requests, one file each.
+//! The request handlers, one file each, and their shared helpers.
 
 pub(crate) mod add;
 pub(crate) mod health;
@@ -13,7 +13,7 @@ use axum::{
 };
 use di_api::{Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, Listing, find_entry, port_of_entry};
+use di_plan::{Job, Listing, find, port_of};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -26,23 +26,23 @@ use crate::{
     wire::{Replicas, Success, Target},
 };
 
-#[allow(clippy::unnecessary_wraps)] // what handlers return
-fn success(message: &str, data: impl Serialize) -> Result<Response> {
+#[allow(clippy::unnecessary_wraps)] // handlers return a Result
+fn success_response(message: &str, data: impl Serialize) -> Result<Response> {
     Ok(Json(Success::new(message, data)).into_response())
 }
 
-/// What is told of a request to add or remove: what was done, unless it asked for nothing.
-fn told(is_empty: bool, done: &'static str) -> &'static str {
+/// Returns the message of a response to add or remove.
+fn result_message(is_empty: bool, done: &'static str) -> &'static str {
     if is_empty {
-        "nothing was asked for"
+        "no replicas were requested"
     } else {
         done
     }
 }
 
-async fn read(state: &SharedState, body: Body) -> Result<Bytes> {
+async fn read_body(state: &SharedState, body: Body) -> Result<Bytes> {
     let limit = state.settings.max_body;
-    // Announced as such, it need not be waited for.
+    // A too large Content-Length is rejected without reading the body.
     if usize::try_from(body.size_hint().lower()).map_or(true, |least| least > limit) {
         return Err(Error::BodyTooLarge(limit));
     }
@@ -50,20 +50,25 @@ async fn read(state: &SharedState, body: Body) -> Result<Bytes> {
     match timeout(state.settings.body_timeout, collected).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge(limit)),
-        Ok(Err(_)) => Err(Error::Invalid("the body broke off".to_owned())),
-        Err(_) => Err(Error::Invalid("the body took too long to come".to_owned())),
+        Ok(Err(_)) => Err(Error::Invalid(
+            "the request body ended before it was complete".to_owned(),
+        )),
+        Err(_) => Err(Error::Invalid(
+            "the request body did not arrive in time".to_owned(),
+        )),
     }
 }
 
-/// The job of the coordinator that a request names.
-fn key(namespace: &str, coordinator: &str) -> Result<Key> {
+/// Returns the job of the coordinator in a request.
+fn job_of_coordinator(namespace: &str, coordinator: &str) -> Result<Key> {
     match names::job_of_coordinator(coordinator) {
         Some(job) => Ok((namespace.to_owned(), job.to_owned())),
         None => Err(coordinator_not_found(namespace, coordinator)),
     }
 }
 
-/// The job of an aggregator, and the aggregator's entry, for which the API server is asked where the cache has none.
+/// Finds the job that has this aggregator in its plan. Reads the job live if the cache has no such
+/// plan entry.
 async fn find_aggregator(
     state: &SharedState,
     namespace: &str,
@@ -76,20 +81,20 @@ async fn find_aggregator(
     };
     let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
     let key = (namespace.to_owned(), job.to_owned());
-    let knows = |job: &JobView| {
-        find_entry(job.plan_entries(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+    let has_aggregator = |job: &JobView| {
+        find(job.plan(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
     };
     let to_not_found = |error| match error {
         Error::NotFound(_) => unknown(),
         other => other,
     };
     let job = state.find_job(&key).await.map_err(to_not_found)?;
-    if knows(&job) {
+    if has_aggregator(&job) {
         return Ok((key, job));
     }
-    // It may have been planned by the reconciler just now.
+    // The reconciler may have planned the aggregator a moment ago.
     let job = state.look_up_job(&key).await.map_err(to_not_found)?;
-    if knows(&job) {
+    if has_aggregator(&job) {
         return Ok((key, job));
     }
     Err(unknown())
@@ -101,21 +106,21 @@ fn coordinator_not_found(namespace: &str, coordinator: &str) -> Error {
     ))
 }
 
-/// The job that a request may change, and who asks.
+/// Authorizes a request that changes a job, and returns that job and the requester.
 async fn authorize_change(
     state: &SharedState,
     source: &Source,
     target: &Target,
 ) -> Result<(Key, Requester)> {
     state.wait_for_cache_sync().await?;
-    // Who may not know the namespace must not learn from a 404 what is in it.
+    // Authorize before the lookup: a 404 must not reveal what exists in other namespaces.
     let job = names::job_of_coordinator(&target.coordinator)
         .or_else(|| names::job_of_aggregator(&target.coordinator))
         .unwrap_or(&target.coordinator);
-    let asked = (target.namespace.clone(), job.to_owned());
-    let requester = authorize(state, source, Action::Change(&asked)).await?;
+    let target_key = (target.namespace.clone(), job.to_owned());
+    let requester = authorize(state, source, Action::Change(&target_key)).await?;
     if names::job_of_coordinator(&target.coordinator).is_some() {
-        return Ok((asked, requester));
+        return Ok((target_key, requester));
     }
     if names::job_of_aggregator(&target.coordinator).is_some() {
         let (key, _) = find_aggregator(state, &target.namespace, &target.coordinator).await?;
@@ -127,34 +132,37 @@ async fn authorize_change(
     ))
 }
 
-/// Replicas of a job that is halted cannot be changed.
+/// Fails for a job that has ended, is suspended or is being deleted.
 fn check_job_active(job: &JobView) -> Result<()> {
     match job.halted {
-        Some(why) => Err(Error::Conflict(format!("DIJob {} {why}", job.name_any()))),
+        Some(reason) => Err(Error::Conflict(format!(
+            "DIJob {} {reason}",
+            job.name_any()
+        ))),
         None => Ok(()),
     }
 }
 
-/// The URLs of replicas that the plan knows, by role.
+/// Returns the URLs of replicas by role.
 fn replica_urls<'a>(
     state: &SharedState,
     key: &Key,
     job: &JobView,
     replicas: impl IntoIterator<Item = (Role, &'a str)>,
 ) -> Replicas {
-    let plan = job.plan_entries();
+    let plan = job.plan();
     let mut found = Listing::default();
-    state.pods.read_objects(key, |pods| {
+    state.pods.read(key, |pods| {
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns_pod(job, pod) => pod.port,
-                _ => find_entry(plan, name).map_or_else(|| job.role_port(role), |entry| port_of_entry(job, entry)),
+                _ => find(plan, name).map_or_else(|| job.port(role), |entry| port_of(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,
                 _ => &mut found.learners,
             };
-            list.push(names::replica_url(name, &key.0, port));
+            list.push(names::url(name, &key.0, port));
         }
     });
     Replicas::new(key, found)

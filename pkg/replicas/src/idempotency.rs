@@ -1,4 +1,4 @@
-//! Recognises repeated requests. See docs/decisions/0009.
+//! Recognises repeated requests, so that they change a job only once. See docs/decisions/0009.
 
 pub(crate) mod history;
 pub(crate) mod keys;

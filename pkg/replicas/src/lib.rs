@@ -1,6 +1,8 @@
-//! The replica endpoint that coordinators call: it lists, adds, removes and replaces the replicas of running jobs.
+//! The replica endpoint that coordinators call to list, add, remove and replace the replicas of
+//! running jobs.
 //!
-//! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
+//! The endpoint creates no pods. It changes the plan in the status of a job, with one guarded write
+//! per request. The reconciler creates and deletes the pods.
 
 mod authorize;
 mod connection_counter;
@@ -33,40 +35,40 @@ pub use server::serve;
 pub use settings::Settings;
 pub use state::State;
 
-/// How long every node of a cluster takes at most to hear that a pod is leaving its Service.
+/// Upper bound for all nodes to remove a terminating pod from its Service.
 const ENDPOINT_REMOVAL_DELAY: Duration = Duration::from_secs(5);
 
-/// Why the endpoint ended.
+/// An error that stops the endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    /// The address cannot be bound.
+    #[error("the replica endpoint cannot listen on {address}")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// A watch ended, which none does by itself.
-    #[error("a watch ended")]
+    /// A watch ended. Watches normally run until the process exits.
+    #[error("the watch of jobs or pods of the replica endpoint ended unexpectedly")]
     WatchEnded,
-    /// A limit lets nothing through.
-    #[error("the limit of {0} is 0, so that nothing would be served")]
+    /// A limit is 0.
+    #[error("the limit of {0} is 0, so no request could be served: set it to 1 or more")]
     LimitIsZero(&'static str),
-    /// Waits leave no time to serve a request.
+    /// The waits of a request leave no time to serve it.
     #[error(
-        "a request may wait {waits:?} in all (for the first lists, for kubelets, for the scheduler) and take {request:?}: shorten the waits, or allow it more"
+        "the waits of a request (cache sync, kubelet, scheduler) are {waits:?} in total, but its timeout is {request:?}: shorten the waits or raise the timeout"
     )]
     WaitsExceedTimeout {
-        /// How long it may wait.
+        /// Sum of the waits.
         waits: std::time::Duration,
-        /// How long it may take.
+        /// Timeout of a request.
         request: std::time::Duration,
     },
 }
 
-/// An endpoint whose caches are being filled.
+/// An endpoint that listens and fills its caches.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -75,22 +77,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes its address, and begins to watch jobs and pods.
+    /// Binds the address and starts the watches of jobs and pods.
     ///
     /// # Errors
-    /// When the settings serve nobody, or the address cannot be listened on.
+    /// When the settings are invalid or the address cannot be bound.
     pub async fn start(
         client: Client,
         settings: Settings,
         metrics: Metrics,
     ) -> Result<Self, RunError> {
-        settings.check()?;
+        settings.check_limits()?;
         let address = settings.address;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|source| RunError::Listen { address, source })?;
         let mut watches = JoinSet::new();
-        let (jobs, pods) = watch(&client, &mut watches, &metrics);
+        let (jobs, pods) = start_watches(&client, &mut watches, &metrics);
         info!(%address, "Serving the replica endpoint");
         Ok(Self {
             listener,
@@ -99,30 +101,32 @@ impl Server {
         })
     }
 
-    /// What its requests share.
+    /// The state that all requests share.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Serves until a while after `shutdown` is ready.
+    /// Serves until some seconds after `shutdown` is ready.
     ///
     /// # Errors
     /// When a watch ends.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<(), RunError> {
-        // New connections arrive until every node has heard that this pod is leaving the Service.
-        let left = async {
+        // New connections arrive until every node has removed this pod from the Service.
+        let delayed_shutdown = async {
             shutdown.await;
             sleep(ENDPOINT_REMOVAL_DELAY).await;
         };
         tokio::select! {
-            () = serve(self.listener, self.state, left) => Ok(()),
+            () = serve(self.listener, self.state, delayed_shutdown) => Ok(()),
             _ = self.watches.join_next() => Err(RunError::WatchEnded),
         }
     }
 }
 
-/// Caches of jobs and pods, which are fed by tasks that end with `tasks` only, and tell `metrics` of their errors.
-pub fn watch(
+/// Starts the watches of jobs and pods and returns the caches that they fill.
+///
+/// The watches run in `tasks` and count their errors in `metrics`.
+pub fn start_watches(
     client: &Client,
     tasks: &mut JoinSet<()>,
     metrics: &Metrics,
@@ -142,20 +146,20 @@ pub fn watch(
                 warn!(
                     resource = "dijobs",
                     error = &error as &dyn std::error::Error,
-                    "Watch failed, trying again"
+                    "Watch of DIJobs failed, retrying"
                 );
             }
         }
         std::future::ready(())
     }));
-    let (changed, mut concerned) = mpsc::channel(1024);
+    let (changed, mut changed_jobs) = mpsc::channel(1024);
     tasks.spawn(feed_pods(
         client.clone(),
         pods.clone(),
         changed,
         metrics.watch_errors.clone(),
     ));
-    // Nobody here is woken by a change of one job; who waits for a pod watches the cache.
-    tasks.spawn(async move { while concerned.recv().await.is_some() {} });
+    // The endpoint needs no notice per job: requests that wait for a pod watch the cache.
+    tasks.spawn(async move { while changed_jobs.recv().await.is_some() {} });
     (jobs, pods)
 }

@@ -1,7 +1,7 @@
-//! Lists of jobs, rendered once and kept until the job, one of its pods, or the time changes what they tell.
+//! Caches the rendered replica list of each job until the job, its pods or the time changes it.
 //!
-//! Coordinators ask every second, and mostly nothing has changed. Whether it has is looked up for each request, in the same caches that a
-//! list is made from, so that an answer is never older than they are.
+//! Coordinators poll every second, and mostly nothing has changed. Each request compares the versions
+//! of the job and its pods with the watch caches, so a cached list is never older than they are.
 
 use std::{
     collections::HashMap,
@@ -19,30 +19,30 @@ use crate::{
     wire::Replicas,
 };
 
-/// What stands before and after the data of a successful answer without message.
+/// The envelope before and after the data of a successful response.
 const BEFORE: &[u8] = br#"{"success":true,"code":0,"message":"","data":"#;
 const AFTER: &[u8] = b"}";
 
-/// A list of one job, as it is sent.
+/// The rendered list of one job.
 #[derive(Debug)]
 pub(crate) struct CachedList {
     key: Key,
     coordinator: String,
-    /// The state of the job that it was made from, and the revision of its pods.
+    /// The version of the job and the revision of its pods that the list was rendered from.
     job: JobRef,
     pods: u64,
-    /// From then on the list may be another even if nothing else changes.
+    /// The list expires at this time even if nothing else changes.
     until: Option<Timestamp>,
     envelope: Bytes,
     record: Range<usize>,
 }
 
-/// The lists of all jobs that were asked for, by the job's UID.
+/// The lists of all requested jobs, by job UID.
 #[derive(Debug, Default)]
 pub(crate) struct ListCache(RwLock<HashMap<String, Arc<CachedList>>>);
 
 impl CachedList {
-    /// Renders a list that was made of this state of a job and this revision of its pods, and holds until then.
+    /// Renders a list from these versions of job and pods; it expires at `until`.
     pub(crate) fn new(
         key: Key,
         job: JobRef,
@@ -55,7 +55,7 @@ impl CachedList {
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let record = BEFORE.len()..bytes.len();
         bytes.extend_from_slice(AFTER);
-        // Kept for long, perhaps.
+        // The list may be cached for a long time.
         bytes.shrink_to_fit();
         Ok(Self {
             key,
@@ -68,7 +68,7 @@ impl CachedList {
         })
     }
 
-    /// The whole answer.
+    /// Returns the whole response body.
     pub(crate) fn envelope(&self) -> Bytes {
         self.envelope.clone()
     }
@@ -79,7 +79,7 @@ impl CachedList {
 }
 
 impl ListCache {
-    /// The list of this state of a job, if it still holds; `revision` tells that of the job's pods now.
+    /// Returns the list if it is current. `revision` returns the current revision of the pods.
     pub(crate) fn get(
         &self,
         job: &JobRef,
@@ -88,27 +88,27 @@ impl ListCache {
     ) -> Option<Arc<CachedList>> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let list = kept.get(job.metadata.uid.as_deref()?)?;
-        let holds = list.job.is_same_state(job)
+        let is_current = list.job.is(job)
             && list.until.is_none_or(|until| now < until)
             && list.pods == revision(&list.key);
-        holds.then(|| list.clone())
+        is_current.then(|| list.clone())
     }
 
-    /// Keeps a list. When there are many, those are dropped that were made from another state of their job than `newest` knows.
-    pub(crate) fn keep(&self, list: Arc<CachedList>, newest: impl Fn(&Key) -> Option<JobRef>) {
+    /// Stores a list. When the map is full, drops lists of jobs that were deleted or have changed.
+    pub(crate) fn insert(&self, list: Arc<CachedList>, newest: impl Fn(&Key) -> Option<JobRef>) {
         let Some(uid) = list.job.metadata.uid.clone() else {
             return;
         };
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == kept.capacity() {
-            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is_same_state(&list.job)));
+            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is(&list.job)));
         }
         kept.insert(uid, list);
     }
 }
 
-/// An answer of several lists, sorted by namespace and coordinator.
-pub(crate) fn join(mut lists: Vec<Arc<CachedList>>) -> Bytes {
+/// Joins lists into one response body, sorted by namespace and coordinator.
+pub(crate) fn join_lists(mut lists: Vec<Arc<CachedList>>) -> Bytes {
     lists.sort_unstable_by(|a, b| (&a.key.0, &a.coordinator).cmp(&(&b.key.0, &b.coordinator)));
     let length: usize = lists.iter().map(|list| list.record.len() + 1).sum();
     let mut bytes = Vec::with_capacity(BEFORE.len() + length + 2 + AFTER.len());
@@ -149,34 +149,34 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_kept_until_its_job_its_pods_or_the_time_changes_it() {
+    fn list_is_cached_until_job_pods_or_time_change() {
         let (job, newer) = (job("u"), job("u"));
         let now = Timestamp::UNIX_EPOCH;
         let later = now + jiff::SignedDuration::from_secs(1);
-        let answers = ListCache::default();
-        answers.keep(cached_list("j", &job, Some(later)), |_| None);
-        assert!(answers.get(&job, now, |_| 1).is_some());
-        assert!(answers.get(&job, now, |_| 2).is_none(), "other pods");
-        assert!(answers.get(&newer, now, |_| 1).is_none());
-        assert!(answers.get(&job, later, |_| 1).is_none(), "time passed");
+        let cache = ListCache::default();
+        cache.insert(cached_list("j", &job, Some(later)), |_| None);
+        assert!(cache.get(&job, now, |_| 1).is_some());
+        assert!(cache.get(&job, now, |_| 2).is_none(), "other pods");
+        assert!(cache.get(&newer, now, |_| 1).is_none());
+        assert!(cache.get(&job, later, |_| 1).is_none(), "time passed");
     }
 
     #[test]
-    fn lists_of_jobs_that_are_gone_or_have_changed_are_dropped() {
-        let answers = ListCache::default();
+    fn lists_of_deleted_or_changed_jobs_are_dropped() {
+        let cache = ListCache::default();
         let first = job("0");
         for i in 0..1000 {
             let job = job(&i.to_string());
             let newest = |key: &Key| (key.1 == "0").then(|| first.clone());
             let job = if i == 0 { &first } else { &job };
-            answers.keep(cached_list(&i.to_string(), job, None), newest);
+            cache.insert(cached_list(&i.to_string(), job, None), newest);
         }
-        assert!(answers.0.read().unwrap().len() < 100);
-        assert!(answers.get(&first, Timestamp::UNIX_EPOCH, |_| 1).is_some());
+        assert!(cache.0.read().unwrap().len() < 100);
+        assert!(cache.get(&first, Timestamp::UNIX_EPOCH, |_| 1).is_some());
     }
 
     #[test]
-    fn answers_are_the_envelope_as_it_is_serialized() {
+    fn list_response_equals_serialized_envelope() {
         let job = job("u");
         let lists = ["b", "a-b", "a"].map(|name| cached_list(name, &job, None));
         let envelope = |data: Value| json!(Success::new("", data));
@@ -184,6 +184,6 @@ mod tests {
         let sent = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
         assert_eq!(sent(lists[0].envelope()), envelope(record(&lists[0])));
         let sorted = [&lists[1], &lists[2], &lists[0]].map(record);
-        assert_eq!(sent(join(lists.to_vec())), envelope(json!(sorted)));
+        assert_eq!(sent(join_lists(lists.to_vec())), envelope(json!(sorted)));
     }
 }

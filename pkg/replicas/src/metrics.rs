@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What the endpoint counts, as `/metrics` shows it.
+/// The metrics of the endpoint, shown by `/metrics`.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
@@ -31,7 +31,7 @@ pub struct Metrics {
 pub(crate) struct RequestLabels {
     pub(crate) route: &'static str,
     pub(crate) method: &'static str,
-    /// The HTTP status, but 503 for what will pass, though older clients are told 200.
+    /// The HTTP status. Transient errors count as 503, although `/v1alpha1` returns 200.
     pub(crate) code: u16,
 }
 
@@ -47,21 +47,21 @@ impl Default for Metrics {
         let watch_errors = WatchErrors::register(&mut registry, ["dijobs", "pods"]);
         let all = registry.sub_registry_with_prefix("di_replicas");
         let requests = Family::default();
-        all.register("requests", "Requests answered", requests.clone());
+        all.register(
+            "requests",
+            "Requests served, by route, method and status code",
+            requests.clone(),
+        );
         let duration = Family::<Route, Histogram>::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.000_5, 2.5, 12))
         });
         all.register(
             "request_duration_seconds",
-            "Duration of requests",
+            "Duration of requests in seconds",
             duration.clone(),
         );
         let connections = Gauge::default();
-        all.register(
-            "connections",
-            "Connections being served",
-            connections.clone(),
-        );
+        all.register("connections", "Open connections", connections.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             all.register(name, help, counter.clone());
@@ -73,14 +73,17 @@ impl Default for Metrics {
             connections,
             conflicts: counter(
                 "status_conflicts",
-                "Writes refused because the job had changed",
+                "Writes rejected because the job had changed",
             ),
-            planned: counter("planned", "Replicas planned or claimed"),
-            released: counter("released", "Replicas let go of"),
+            planned: counter(
+                "planned",
+                "Replicas planned for a coordinator or claimed by it",
+            ),
+            released: counter("released", "Replicas removed by coordinators"),
             replaced: counter("replaced", "Replicas reported as failed and replaced"),
             refused_connections: counter(
                 "refused_connections",
-                "Connections closed because their address had too many",
+                "Connections closed because their source address had too many",
             ),
             watch_errors,
             registry: Arc::new(registry),
@@ -89,10 +92,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All of them, as OpenMetrics.
+    /// Encodes the metrics as OpenMetrics.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// When the metrics cannot be encoded.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

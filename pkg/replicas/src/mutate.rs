@@ -1,4 +1,5 @@
-//! Changes of one job: the plan in its status, in one guarded write, tried again from the newest state when another was faster.
+//! Changes the plan in the status of one job with one guarded write. After a conflict, retries from
+//! the newest state.
 
 mod write;
 
@@ -22,26 +23,27 @@ use crate::{
     state::{JobRef, SharedState},
 };
 
-/// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
+/// How long conflicts and retryable errors are retried. Longer than one API call, so that the job is
+/// read again after a write that timed out.
 const RETRY_DEADLINE: Duration = Duration::from_secs(8);
-/// How long the job as it is now is waited for, where the cache has an answer: others wait for their turn meanwhile.
+/// Timeout of the live read that confirms a result from the cache. Short: the job is locked.
 const LIVE_READ_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF_MS: u64 = 10;
 const MAX_BACKOFF_MS: u64 = 200;
 
-/// Declared replicas that are counted together: of a role, and of one of its groups or of none.
+/// Names one declared count: the role, and one of its replica groups or none.
 pub(crate) type ReplicaGroupRef = (Role, Option<String>);
 
-/// What a change makes of a job.
+/// A change of one job.
 #[derive(Debug, Default)]
 pub(crate) struct JobChange {
-    /// The plan as it is to be.
+    /// The new plan.
     pub(crate) plan: Vec<PlanEntry>,
-    /// The request that this change answers, so that it is known when it comes again.
+    /// The request of this change, recorded so that a repeated one is recognised.
     pub(crate) answers: Option<AnsweredRequest>,
-    /// Kind and key of the request that was answered by an earlier change and is to count as never served.
+    /// Kind and key of an earlier request whose record this change removes.
     pub(crate) rolled_back_request: Option<(RequestKind, String)>,
-    /// How many fewer replicas are to be declared, and who goes for that.
+    /// By how much each declared count is lowered, and the names that are deleted for it.
     pub(crate) lower: HashMap<ReplicaGroupRef, ScaleDown>,
 }
 
@@ -54,62 +56,65 @@ impl JobChange {
     }
 }
 
-/// Changes a job, which must be the one that the requester was let in for: another may have its name by now.
+/// Changes a job. It must be the job that the requester was authorized for, not a newer one of the
+/// same name.
 ///
-/// `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a write of an earlier call
-/// was made though its answer was lost.
+/// `change` may be called several times, each time with a newer state of the job. It must detect
+/// whether an earlier write succeeded although its response was lost. See docs/decisions/0009.
 pub(crate) async fn mutate_job<T>(
     state: &SharedState,
     key: &Key,
     requester: &Requester,
     mut change: impl FnMut(&JobView, &mut JobChange) -> Result<T>,
 ) -> Result<(JobRef, T)> {
-    let _turn = state.lock_job(key).await?;
+    let _lock = state.lock_job(key).await?;
     let started = Instant::now();
     let mut is_cached = state.jobs.get(key).is_some();
     let mut job = state.find_job(key).await?;
-    let mut tried = 0;
+    let mut attempts = 0;
     loop {
-        requester.check(&job)?;
+        requester.check_same_job(&job)?;
         let mut draft = JobChange {
             plan: job.plan_entries().to_vec(),
             ..JobChange::default()
         };
         let answer = change(&job, &mut draft);
-        // The cache may be behind: who is refused, or changes nothing, is told by the job as it is now, if that is to be had.
-        let is_moot = match &answer {
+        // The cache may be behind: confirm a rejection, or a change without effect, by a live read.
+        let is_final = match &answer {
             Ok(_) => draft.is_noop(&job),
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
-        if is_moot && std::mem::take(&mut is_cached) {
+        if is_final && std::mem::take(&mut is_cached) {
             let newest = match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
                 Ok(Ok(newest)) => Some(newest),
-                // A server that has just started may know of nothing yet that the watch has long shown.
+                // A not-found counts only if the cache agrees: an API server that just started may
+                // not know the job yet.
                 Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => {
                     return Err(gone);
                 }
-                // DI-engine ends by a refusal; what it is refused for may have passed.
+                // DI-engine exits on a rejection, and the cached reason may be outdated.
+                // See docs/decisions/0007.
                 Ok(Err(_)) | Err(_) if answer.is_err() => {
-                    let why = "the DIJob could not be looked at as it is now";
+                    let why = "the DIJob could not be read from the API server";
                     return Err(Error::Unavailable(why.to_owned()));
                 }
                 Ok(Err(_)) | Err(_) => None,
             };
-            let newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
-            if let Some(newest) = newest.filter(newer) {
+            let is_newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
+            if let Some(newest) = newest.filter(is_newer) {
                 job = newest;
                 continue;
             }
         }
         let answer = answer?;
-        if is_moot {
+        if is_final {
             return Ok((job, answer));
         }
         let error = match write_change(state, &job, draft).await {
             Ok(job) => return Ok((job, answer)),
             Err(error) => error,
         };
-        tried += 1;
+        attempts += 1;
         if error.is_conflict_response() {
             state.metrics.conflicts.inc();
         }
@@ -120,35 +125,35 @@ pub(crate) async fn mutate_job<T>(
             job = key.1,
             namespace = key.0,
             error = &error as &dyn std::error::Error,
-            "Trying a write again"
+            "Writing the DIJob failed, retrying"
         );
-        job = reread_job(state, key, tried, started).await?;
+        job = reread_job(state, key, attempts, started).await?;
     }
 }
 
-/// Reads the job from the API server, after a while, waiting out faults that will pass.
+/// Reads the job from the API server after a delay, and retries retryable errors.
 async fn reread_job(
     state: &SharedState,
     key: &Key,
-    tried: u32,
+    attempts: u32,
     started: Instant,
 ) -> Result<JobRef> {
-    let mut tried = tried;
+    let mut attempts = attempts;
     loop {
-        tokio::time::sleep(retry_delay(tried)).await;
+        tokio::time::sleep(retry_delay(attempts)).await;
         match state.read_job(key).await {
             Ok(job) => return Ok(job),
             Err(error) if !error.is_retryable() || started.elapsed() > RETRY_DEADLINE => {
                 return Err(error);
             }
-            Err(_) => tried += 1,
+            Err(_) => attempts += 1,
         }
     }
 }
 
-/// Doubles with each try; drawn at random, so that those who collided do not meet again.
-fn retry_delay(tried: u32) -> Duration {
-    let longest = (MIN_BACKOFF_MS << tried.min(10)).min(MAX_BACKOFF_MS);
+/// Doubles with each attempt, with jitter so that conflicting writers separate.
+fn retry_delay(attempts: u32) -> Duration {
+    let longest = (MIN_BACKOFF_MS << attempts.min(10)).min(MAX_BACKOFF_MS);
     Duration::from_millis(rand::random_range(longest / 2..=longest))
 }
 

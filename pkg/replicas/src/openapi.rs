@@ -1,4 +1,4 @@
-//! The OpenAPI document: from the routes and the types, with what differs between the prefixes.
+//! Generates the OpenAPI document from the routes and types, with the differences between versions.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,28 @@ use utoipa::{
 use crate::{
     Settings,
     error::Error,
-    routes::{LEGACY_STATUS_VERSION, routes},
+    routes::{LEGACY_STATUS_VERSION, build_routes},
 };
 
-/// Statuses of answers that tell of a fault, and when they come.
+/// Error statuses and their descriptions.
 const ERROR_RESPONSES: [(&str, &str); 9] = [
-    ("400", "The request is at fault"),
-    ("401", "Nobody knows who calls"),
+    ("400", "The request is invalid"),
+    ("401", "The requester is unknown"),
     ("403", "The requester may not do this"),
     ("404", "There is no such coordinator, aggregator or replica"),
     (
         "409",
-        "The job has ended, is suspended or is being deleted, or the Idempotency-Key is that of another request",
+        "The job has ended, is suspended or is being deleted, or the Idempotency-Key was used by another request",
     ),
     ("413", "The body is too large"),
-    ("429", "Too much is asked at a time"),
-    ("500", "A fault of the endpoint"),
-    ("503", "A fault that will pass"),
+    ("429", "Too many requests at the same time"),
+    ("500", "An internal error of the endpoint"),
+    ("503", "A transient error"),
 ];
-/// Faults that a request without a body cannot meet.
+/// Errors that only a request with a body gets.
 const CHANGE_ONLY_CODES: [&str; 3] = ["409", "413", "429"];
-/// Faults that will pass, which clients of the older version are told of with 200.
+/// Retryable errors, returned with status 200 to clients of the older version.
+/// See docs/decisions/0007.
 const RETRYABLE_CODES: [&str; 2] = ["429", "503"];
 
 impl IntoResponses for Error {
@@ -54,18 +55,18 @@ impl IntoResponses for Error {
     }
 }
 
-/// The document for an endpoint of these settings, as JSON.
-pub(crate) fn document(settings: &Settings) -> String {
-    let mut document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+/// Returns the document for these settings as JSON.
+pub(crate) fn openapi_document(settings: &Settings) -> String {
+    let mut document = serde_json::to_value(build_routes().into_openapi()).unwrap_or_default();
     document["info"] = json!({
         "title": "DI Orchestrator: replicas of a running DIJob",
         "version": env!("CARGO_PKG_VERSION"),
-        "description": "Every answer has the form of those described here: that of an unknown path with 404, that of a method which a path does not know with 501.",
+        "description": "Every response has one of the forms below. An unknown path is answered with 404, an unsupported method of a path with 501.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     });
     let bearer = json!({
         "type": "http", "scheme": "bearer",
-        "description": "A token for the audience di-server. Pods of a job need none: they are known by their address.",
+        "description": "A token for the audience di-server. Pods of a job need none: they are recognised by their address.",
     });
     document["components"]["securitySchemes"] = json!({"bearer": bearer});
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
@@ -85,7 +86,7 @@ pub(crate) fn document(settings: &Settings) -> String {
     document.to_string()
 }
 
-/// Both prefixes share their handlers, and so far their description.
+/// Both versions share their handlers: sets the responses that differ between them.
 fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     let Some((version, name)) = path[1..].split_once('/') else {
         return;
@@ -120,8 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_prefix_is_described_with_its_own_answers() {
-        let document: Value = serde_json::from_str(&document(&Settings::default())).unwrap();
+    fn openapi_describes_responses_per_version() {
+        let document: Value =
+            serde_json::from_str(&openapi_document(&Settings::default())).unwrap();
         let paths = &document["paths"];
         let of = |path: &str, method: &str| {
             let responses = paths[path][method]["responses"].as_object().unwrap();

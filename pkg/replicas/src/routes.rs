@@ -1,4 +1,4 @@
-//! Routes, and what every request goes through.
+//! The routes, and the handling that all requests share: timeout, panics, metrics.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -27,10 +27,11 @@ use crate::{
     metrics::{RequestLabels, Route},
 };
 
-/// Clients of this version give up at once when they see a 503, but try again after an answer that says why.
+/// Clients of this version exit on status 503 but retry after status 200 with an error body.
+/// See docs/decisions/0007.
 pub(crate) const LEGACY_STATUS_VERSION: &str = "/v1alpha1";
 pub(crate) const VERSIONS: [&str; 2] = [LEGACY_STATUS_VERSION, "/v1alpha2"];
-/// All paths, as labels of metrics, which must be few.
+/// All paths. Metrics use them as labels, so that the number of labels is bounded.
 const PATHS: [&str; 8] = [
     "/healthz",
     "/metrics",
@@ -42,8 +43,8 @@ const PATHS: [&str; 8] = [
     "/v1alpha2/replicas/failed",
 ];
 
-/// The routes and their description.
-pub(crate) fn routes() -> OpenApiRouter<State> {
+/// Builds the routes and their OpenAPI description.
+pub(crate) fn build_routes() -> OpenApiRouter<State> {
     let mut all = OpenApiRouter::new()
         .routes(route!(health::healthz))
         .routes(route!(health::readyz))
@@ -52,14 +53,14 @@ pub(crate) fn routes() -> OpenApiRouter<State> {
     for version in VERSIONS {
         let replicas = route!(list::list, add::add, remove::remove);
         all = all
-            .routes(under(version, replicas))
-            .routes(under(version, route!(report_failed::report_failed)));
+            .routes(with_prefix(version, replicas))
+            .routes(with_prefix(version, route!(report_failed::report_failed)));
     }
     all
 }
 
-/// Routes with a prefix. Nested ones would have the path of each request written anew.
-fn under(prefix: &str, routes: UtoipaMethodRouter<State>) -> UtoipaMethodRouter<State> {
+/// Adds a path prefix. Nested routers would rewrite the path of each request.
+fn with_prefix(prefix: &str, routes: UtoipaMethodRouter<State>) -> UtoipaMethodRouter<State> {
     let (schemas, mut paths, methods) = routes;
     let all = paths.paths.into_iter();
     paths.paths = all
@@ -68,7 +69,7 @@ fn under(prefix: &str, routes: UtoipaMethodRouter<State>) -> UtoipaMethodRouter<
     (schemas, paths, methods)
 }
 
-/// The endpoint without its connections.
+/// The HTTP service, without the accept loop.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     routes: Router,
@@ -76,12 +77,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves what the caches hold.
+    /// Creates the service with all routes.
     pub fn new(state: State) -> Self {
-        Self::of(Router::from(routes()), state)
+        Self::with_routes(Router::from(build_routes()), state)
     }
 
-    fn of(routes: Router<State>, state: State) -> Self {
+    fn with_routes(routes: Router<State>, state: State) -> Self {
         let routes = routes
             .fallback(async || Error::NotFound("there is no such path".to_owned()))
             .method_not_allowed_fallback(async || Error::MethodNotSupported)
@@ -89,28 +90,28 @@ impl Endpoint {
         Self { routes, state }
     }
 
-    /// Answers a request, whatever it is and whatever becomes of it, within a time and in the common form.
-    pub async fn answer(&self, request: Request) -> Response {
+    /// Handles a request. Always returns a response in the common form, also after a timeout or panic.
+    pub async fn handle_request(&self, request: Request) -> Response {
         let Self { routes, state } = self;
         let began = Instant::now();
-        let method = known(request.method());
+        let method = method_label(request.method());
         let path = request.uri().path();
         let is_legacy = path.starts_with(LEGACY_STATUS_VERSION);
         let route = PATHS.into_iter().find(|known| *known == path);
         let route = route.unwrap_or("other");
         let handled = routes.clone().oneshot(request);
         let handled = handled.map(|Ok(response)| response);
-        let mut response = answer(handled, state.settings.request_timeout).await;
+        let mut response = run_handler(handled, state.settings.request_timeout).await;
         let code = response.status().as_u16();
         let taken = began.elapsed().as_secs_f64();
-        debug!(route, method, code, seconds = taken, "Answered");
+        debug!(route, method, code, seconds = taken, "Handled a request");
         let metrics = &state.metrics;
-        let answered = RequestLabels {
+        let labels = RequestLabels {
             route,
             method,
             code,
         };
-        metrics.requests.get_or_create(&answered).inc();
+        metrics.requests.get_or_create(&labels).inc();
         let duration = metrics.duration.get_or_create(&Route { route, method });
         duration.observe(taken);
         drop(duration);
@@ -122,17 +123,18 @@ impl Endpoint {
     }
 }
 
-/// Whatever becomes of the handler, its client is answered. The runtime has logged a panic.
-async fn answer(handler: impl Future<Output = Response>, longest: Duration) -> Response {
-    match timeout(longest, AssertUnwindSafe(handler).catch_unwind()).await {
+/// Runs a handler with a timeout, and returns an error response if it panics. The panic hook logs the
+/// panic.
+async fn run_handler(handler: impl Future<Output = Response>, limit: Duration) -> Response {
+    match timeout(limit, AssertUnwindSafe(handler).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => Error::Internal("the request could not be served").into_response(),
         Err(_) => Error::Unavailable("the request took too long".to_owned()).into_response(),
     }
 }
 
-/// Methods as labels of metrics, which must be few.
-fn known(method: &Method) -> &'static str {
+/// Returns the metrics label of a method; the number of labels is bounded.
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",

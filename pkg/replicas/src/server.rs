@@ -1,4 +1,4 @@
-//! The loop that accepts connections, and what bounds them.
+//! The accept loop and the limits of connections.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,12 +21,12 @@ use tracing::{debug, info, warn};
 
 use crate::{Endpoint, Settings, State, connection_counter::ConnectionCounter};
 
-/// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. A token has some 1,500.
+/// Limit of a request head in bytes, and the read buffer of a connection. A token has about 1,500.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Serves until `shutdown` is ready, and then lets the requests that have begun end.
+/// Serves until `shutdown` is ready, then waits for the requests in flight.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
-    let places = Arc::new(Semaphore::new(state.settings.max_connections));
+    let permits = Arc::new(Semaphore::new(state.settings.max_connections));
     let connections = Arc::new(ConnectionCounter::new(state.metrics.connections.clone()));
     let settings = state.settings.clone();
     let endpoint = Endpoint::new(state.clone());
@@ -34,33 +34,33 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
     tokio::pin!(shutdown);
     loop {
         let next = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
+            let permit = permits.clone().acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let (place, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             () = &mut shutdown => break,
             next = next => next,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, perhaps: they come back as connections end.
+                // For example out of file descriptors: connections that end free some.
                 warn!(
                     error = &error as &dyn std::error::Error,
-                    "Could not accept a connection"
+                    "Cannot accept a connection to the replica endpoint, retrying"
                 );
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        // Nothing is answered: what was asked is not known, and one answer does not fit all clients.
+        // Close without a response: the request is not read yet, so its API version is unknown.
         let most = settings.max_connections_per_address;
-        let Some(counted) = connections.count(peer.ip(), most) else {
-            debug!(%peer, "Closed a connection: its address has too many");
+        let Some(counted) = connections.try_acquire(peer.ip(), most) else {
+            debug!(%peer, "Closed a connection: its source address has too many");
             state.metrics.refused_connections.inc();
             continue;
         };
-        let served = connection(
+        let served = serve_connection(
             stream,
             peer,
             endpoint.clone(),
@@ -69,26 +69,28 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
         );
         tokio::spawn(async move {
             served.await;
-            drop((place, counted));
+            drop((permit, counted));
         });
     }
     drop((listener, stopping));
-    info!("Shutting down, letting requests end");
+    info!("Shutting down, waiting for requests in flight");
     stop.send_replace(());
     if timeout(settings.drain, stop.closed()).await.is_err() {
-        warn!("Some requests did not end in time");
+        warn!("Some requests did not end before the drain timeout");
     }
 }
 
-/// Serves one connection until it ends, the server stops, or it is too old: also one whose client reads no answers.
-async fn connection(
+/// Serves one connection until it ends, the server stops, or it is too old.
+///
+/// The age limit also ends connections of clients that do not read responses.
+async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     endpoint: Endpoint,
     settings: Settings,
     mut stopping: watch::Receiver<()>,
 ) {
-    // Answers are small, and clients wait for them.
+    // Responses are small and clients wait for them.
     stream.set_nodelay(true).ok();
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
@@ -100,7 +102,7 @@ async fn connection(
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
         let endpoint = endpoint.clone();
-        async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
+        async move { Ok::<_, Infallible>(endpoint.handle_request(request).await) }
     });
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(served);
@@ -113,7 +115,7 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        debug!(error, "A connection broke off");
+        debug!(error, "A connection of the replica endpoint failed");
     }
 }
 

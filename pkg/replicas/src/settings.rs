@@ -2,43 +2,44 @@ use std::{net::SocketAddr, time::Duration};
 
 use crate::RunError;
 
-/// How the endpoint serves, and its limits.
+/// Settings and limits of the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Address that it listens on.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// Whether everybody may call, known or not.
+    /// Whether requests need no authentication.
     pub allow_anonymous: bool,
-    /// How long an answer waits for the scheduling verdicts of the replicas just planned. While pods of the job are refused, this begins anew with
-    /// each of theirs that comes.
+    /// How long a POST waits for the scheduler's result of new replicas. While the API server rejects
+    /// pods of the job, the wait restarts with each pod that appears.
     pub create_wait: Duration,
-    /// The most replicas that one request may add.
+    /// Maximum number of replicas that one request adds.
     pub max_replicas_per_request: usize,
-    /// The most pods that a job may have beside its coordinator. Learners of several GPUs count with all of theirs; until it is known how many these
-    /// are, as if each GPU were to have its own.
+    /// Maximum number of pods of a job, without its coordinator. A learner group counts with all its
+    /// pods, or with one per GPU before its ddp learners are planned.
     pub max_replicas_per_job: usize,
-    /// The most connections at a time; further ones wait to be accepted.
+    /// Maximum number of open connections; further ones wait in the accept queue.
     pub max_connections: usize,
-    /// The most connections of one source address at a time; further ones are closed at once.
+    /// Maximum number of open connections per source address; further ones are closed.
     pub max_connections_per_address: usize,
-    /// The most requests at a time that change one job, the one that is being served included.
+    /// Maximum number of concurrent requests that change one job, including the running one.
     pub max_changes_per_job: usize,
-    /// The largest body that is read, in bytes.
+    /// Maximum size of a request body in bytes.
     pub max_body: usize,
-    /// How long the head of a request may take to come; a connection idle for so long is closed too.
+    /// Timeout for the head of a request, and for an idle connection.
     pub header_timeout: Duration,
-    /// How long the body of a request may take to come.
+    /// Timeout for the body of a request.
     pub body_timeout: Duration,
-    /// How long a request may take in all.
+    /// Timeout of a request in total.
     pub request_timeout: Duration,
-    /// How long a request waits for the caches' first lists.
+    /// How long a request waits for the first lists of the caches.
     pub sync_wait: Duration,
-    /// How long a request waits for what a kubelet may not have told yet: which pod has its address, and that a coordinator which asks for what it
-    /// has was restarted in place.
+    /// How long a request waits for pod status that a kubelet may not have reported yet: the IP of a
+    /// new pod, and the restart of a coordinator container.
     pub kubelet_wait: Duration,
-    /// How long a connection takes requests. It ends soon after, also where its client reads no answers.
+    /// How long a connection accepts requests. It is closed soon after.
     pub longest_connection: Duration,
-    /// How long requests may still take once the shutdown has begun: as long as any, or one that was written may be repeated as another.
+    /// How long a shutdown waits for requests in flight. At least `request_timeout`: otherwise a client
+    /// repeats a change that was already written.
     pub drain: Duration,
 }
 
@@ -66,11 +67,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What cannot be meant.
+    /// Rejects settings that cannot work.
     ///
     /// # Errors
-    /// When a limit lets nothing through, or the waits of a request leave no time to serve it.
-    pub(crate) fn check(&self) -> Result<(), RunError> {
+    /// When a limit is 0, or the waits of a request leave no time to serve it.
+    pub(crate) fn check_limits(&self) -> Result<(), RunError> {
         let limits = [
             ("replicas per request", self.max_replicas_per_request),
             ("replicas per job", self.max_replicas_per_job),
@@ -96,24 +97,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_serve_nobody_is_refused_with_its_reason() {
-        let told = |settings: Settings| settings.check().map_err(|error| error.to_string());
-        assert_eq!(told(Settings::default()), Ok(()));
+    fn settings_that_cannot_work_are_rejected() {
+        let check = |settings: Settings| settings.check_limits().map_err(|error| error.to_string());
+        assert_eq!(check(Settings::default()), Ok(()));
         let none = Settings {
             max_connections: 0,
             ..Settings::default()
         };
         assert_eq!(
-            told(none),
-            Err("the limit of connections is 0, so that nothing would be served".to_owned())
+            check(none),
+            Err(
+                "the limit of connections is 0, so no request could be served: set it to 1 or more"
+                    .to_owned()
+            )
         );
         let late = Settings {
             create_wait: Duration::from_secs(22),
             ..Settings::default()
         };
         assert_eq!(
-            told(late),
-            Err("a request may wait 30s in all (for the first lists, for kubelets, for the scheduler) and take 30s: shorten the waits, or allow it more".to_owned())
+            check(late),
+            Err("the waits of a request (cache sync, kubelet, scheduler) are 30s in total, but its timeout is 30s: shorten the waits or raise the timeout".to_owned())
         );
     }
 }

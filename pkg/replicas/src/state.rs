@@ -22,19 +22,19 @@ use crate::{
     openapi,
 };
 
-/// How long one call of the API server may take.
+/// Timeout of one call to the API server.
 pub(crate) const API_CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Jobs that no cache knows are asked for by at most so many requests at a time.
+/// Limit of concurrent live reads of jobs that the cache does not have.
 const MAX_CONCURRENT_LOOKUPS: usize = 32;
 
-/// A job as the cache hands it out.
+/// A shared reference to a job in the cache.
 pub(crate) type JobRef = di_cache::JobRef<JobView>;
 
-/// What the requests share.
+/// The state that all requests share. Clones are cheap.
 #[derive(Clone)]
 pub struct State(Arc<SharedState>);
 
-/// What stands behind [`State`].
+/// The fields of [`State`].
 pub struct SharedState {
     pub(crate) client: Client,
     pub(crate) jobs: Arc<JobCache<JobView>>,
@@ -48,7 +48,7 @@ pub struct SharedState {
     pub(crate) in_flight_keys: InFlightKeys,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
-    /// One lock for each job that is being changed.
+    /// One lock for each job that a request changes.
     job_locks: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -67,7 +67,7 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
-    /// Serves what the caches hold; `/metrics` shows `metrics`.
+    /// Creates the state from caches that a watch fills; `/metrics` shows `metrics`.
     pub fn new(
         client: Client,
         jobs: Arc<JobCache<JobView>>,
@@ -82,7 +82,7 @@ impl State {
             pods,
             decisions: DecisionCache::default(),
             list_cache: ListCache::default(),
-            openapi: openapi::document(&settings).into(),
+            openapi: openapi::openapi_document(&settings).into(),
             in_flight_keys: InFlightKeys::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(MAX_CONCURRENT_LOOKUPS),
@@ -91,8 +91,10 @@ impl State {
         }))
     }
 
-    /// Whether callers should come here. Not that the watches work: what makes them fail is the same for all replicas of the endpoint, and what
-    /// was seen last is more than nobody answers.
+    /// Whether the caches have been complete once.
+    ///
+    /// Failing watches do not change this: they fail for all replicas of the endpoint alike, and old
+    /// data is better than no endpoint.
     pub fn is_ready(&self) -> bool {
         self.check_ready().is_ok()
     }
@@ -100,7 +102,7 @@ impl State {
 
 impl SharedState {
     /// Whether the first lists of both caches are complete.
-    pub(crate) fn synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         if !self.jobs_synced.load(Relaxed) {
             let ready = self.jobs.reflector_store().wait_until_ready().now_or_never();
             if !matches!(ready, Some(Ok(()))) {
@@ -111,17 +113,17 @@ impl SharedState {
         *self.pods.subscribe_synced().borrow()
     }
 
-    /// As [`State::is_ready`] tells.
+    /// Fails unless [`State::is_ready`].
     pub(crate) fn check_ready(&self) -> Result<()> {
-        if !self.synced() {
+        if !self.is_synced() {
             return Err(not_synced_error());
         }
         Ok(())
     }
 
-    /// Waits, but not long, for the first lists of the caches.
+    /// Waits for the first lists of the caches, at most `sync_wait`.
     pub(crate) async fn wait_for_cache_sync(&self) -> Result<()> {
-        if self.synced() {
+        if self.is_synced() {
             return Ok(());
         }
         let mut pods = self.pods.subscribe_synced();
@@ -139,22 +141,22 @@ impl SharedState {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The job of the cache, or of the API server where the cache does not know it.
+    /// Returns the job from the cache, else from the API server.
     pub(crate) async fn find_job(&self, key: &Key) -> Result<JobRef> {
         if let Some(job) = self.jobs.get(key) {
             return Ok(job);
         }
-        // Boxed, as is all that few requests come to: the rest of them are small so.
+        // Boxed because few requests get here: it keeps the futures of the others small.
         Box::pin(self.look_up_job(key)).await
     }
 
-    /// The job as the API server has it now, for what the cache may not know yet.
+    /// Reads the job live, with limited concurrency, because the cache may be behind.
     pub(crate) async fn look_up_job(&self, key: &Key) -> Result<JobRef> {
         let _permit = self.lookups.acquire().await;
         self.read_job(key).await
     }
 
-    /// The job as the API server has it now.
+    /// Reads the job from the API server.
     pub(crate) async fn read_job(&self, key: &Key) -> Result<JobRef> {
         let read = call_api("read the DIJob", async {
             self.job_api(&key.0).get_opt(&key.1).await
@@ -168,7 +170,7 @@ impl SharedState {
         Ok(self.jobs.record_write(job))
     }
 
-    /// Waits until no other request changes this job; not where too many wait already.
+    /// Locks the job for one change. Fails if too many requests wait already.
     pub(crate) async fn lock_job(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         let lock = {
             let mut job_locks = self
@@ -184,7 +186,7 @@ impl SharedState {
                 lock
             }
         };
-        // Whoever holds it or waits for it has a share of it, and so have we.
+        // The owner of the lock, each waiting request and this one have a reference each.
         if Arc::strong_count(&lock) > self.settings.max_changes_per_job {
             return Err(Error::TooManyRequests(format!(
                 "too many requests change DIJob {} at the same time",
@@ -196,10 +198,10 @@ impl SharedState {
 }
 
 fn not_synced_error() -> Error {
-    Error::Unavailable("the jobs and pods of the cluster are not all known yet".to_owned())
+    Error::Unavailable("the caches of jobs and pods are not synced yet".to_owned())
 }
 
-/// Calls the API server, within a time.
+/// Calls the API server with a timeout. `doing` completes the sentence "failed to ...".
 pub(crate) async fn call_api<T>(
     doing: &'static str,
     call: impl Future<Output = kube::Result<T>>,

@@ -1,4 +1,4 @@
-//! What goes over the wire: queries, bodies and answers. Pure.
+//! Queries, request bodies and responses, without I/O.
 
 mod body;
 mod envelope;
@@ -11,21 +11,21 @@ pub(crate) use query::Query;
 
 use crate::error::{Error, Result};
 
-/// The longest name that Kubernetes knows.
+/// Maximum length of a Kubernetes name.
 const MAX_NAME_LEN: usize = 253;
 
-/// A namespace or name as Kubernetes allows it, so that it can stand in a path.
-fn name(what: &str, value: &str) -> Result<String> {
-    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let ends_well = value.starts_with(|c: char| c.is_ascii_alphanumeric())
+/// Parses a namespace or name. Only valid names are safe in a URL path.
+fn parse_name(field: &str, value: &str) -> Result<String> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let has_valid_ends = value.starts_with(|c: char| c.is_ascii_alphanumeric())
         && value.ends_with(|c: char| c.is_ascii_alphanumeric());
-    if value.len() <= MAX_NAME_LEN && ends_well && value.chars().all(known) {
+    if value.len() <= MAX_NAME_LEN && has_valid_ends && value.chars().all(is_allowed) {
         return Ok(value.to_owned());
     }
     Err(Error::Invalid(if value.is_empty() {
-        format!("{what} is missing")
+        format!("{field} is missing")
     } else {
-        format!("{what} is no name that Kubernetes knows")
+        format!("{field} is not a valid Kubernetes name")
     }))
 }
 

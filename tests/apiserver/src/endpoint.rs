@@ -48,9 +48,9 @@ impl Answer {
         let message = self.body["message"].as_str().unwrap_or_default();
         let of_faults = [
             "a fault of the test",
-            "could not be asked",
-            "could not be looked at",
-            "not all known yet",
+            "cannot be reached",
+            "could not be read from the API server",
+            "not synced yet",
         ];
         self.status == 503 && of_faults.iter().any(|fault| message.contains(fault))
     }

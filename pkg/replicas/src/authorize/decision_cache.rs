@@ -8,23 +8,23 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::Action;
 
-/// How long a token that was let in is not reviewed again.
-const ALLOWED_FOR: Duration = Duration::from_secs(10);
-/// How long a token that was refused is not reviewed again.
-const REFUSED_FOR: Duration = Duration::from_secs(2);
-const MOST_KEPT: usize = 1024;
-/// Longer ones are reviewed each time.
-const LONGEST_TOKEN: usize = 8192;
-/// Tokens reviewed at a time: whoever sends rubbish must not keep the API server busy.
-const REVIEWS: usize = 16;
+/// How long an allowed decision is cached.
+const ALLOWED_TTL: Duration = Duration::from_secs(10);
+/// How long a denied decision is cached.
+const DENIED_TTL: Duration = Duration::from_secs(2);
+const MAX_DECISIONS: usize = 1024;
+/// Limit of cached tokens in bytes. Longer ones are reviewed with each request.
+const MAX_TOKEN_LEN: usize = 8192;
+/// Limit of concurrent reviews, so that invalid tokens cannot overload the API server.
+const MAX_CONCURRENT_REVIEWS: usize = 16;
 
-/// What was decided about tokens lately.
+/// Recent decisions about tokens.
 pub(crate) struct DecisionCache {
     kept: Mutex<HashMap<AccessQuery, (Decision, Instant)>>,
     pub(super) reviews: Semaphore,
 }
 
-/// A token and what it was to be good for.
+/// A token and the access that it was reviewed for.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct AccessQuery {
     token: String,
@@ -35,11 +35,11 @@ pub(super) struct AccessQuery {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Its owner may do it.
+    /// The owner of the token has the access.
     Allowed,
-    /// Its owner may not do it.
+    /// The owner of the token does not have the access.
     Forbidden,
-    /// It is no valid token.
+    /// The token is not valid.
     InvalidToken,
 }
 
@@ -58,35 +58,35 @@ impl Default for DecisionCache {
     fn default() -> Self {
         Self {
             kept: Mutex::default(),
-            reviews: Semaphore::new(REVIEWS),
+            reviews: Semaphore::new(MAX_CONCURRENT_REVIEWS),
         }
     }
 }
 
 impl DecisionCache {
-    pub(super) fn get(&self, question: &AccessQuery) -> Option<Decision> {
+    pub(super) fn get(&self, query: &AccessQuery) -> Option<Decision> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (decision, until) = kept.get(question)?;
+        let (decision, until) = kept.get(query)?;
         (*until > Instant::now()).then_some(*decision)
     }
 
-    pub(super) fn put(&self, question: AccessQuery, decision: Decision) {
-        if question.token.len() > LONGEST_TOKEN {
+    pub(super) fn put(&self, query: AccessQuery, decision: Decision) {
+        if query.token.len() > MAX_TOKEN_LEN {
             return;
         }
         let now = Instant::now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
+        if kept.len() >= MAX_DECISIONS {
             kept.retain(|_, (_, until)| *until > now);
         }
-        if kept.len() >= MOST_KEPT {
+        if kept.len() >= MAX_DECISIONS {
             kept.clear();
         }
         let keep = match decision {
-            Decision::Allowed => ALLOWED_FOR,
-            Decision::Forbidden | Decision::InvalidToken => REFUSED_FOR,
+            Decision::Allowed => ALLOWED_TTL,
+            Decision::Forbidden | Decision::InvalidToken => DENIED_TTL,
         };
-        kept.insert(question, (decision, now + keep));
+        kept.insert(query, (decision, now + keep));
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decisions_are_kept_by_token_and_action_and_never_too_many() {
+    fn decisions_are_cached_by_token_and_action_with_a_limit() {
         let decisions = DecisionCache::default();
         let job = ("ns".to_owned(), "j".to_owned());
         let read = Action::Read {
@@ -112,19 +112,19 @@ mod tests {
             None
         );
         assert_eq!(decisions.get(&AccessQuery::new("u", read)), None);
-        for i in 0..2 * MOST_KEPT {
+        for i in 0..2 * MAX_DECISIONS {
             decisions.put(
                 AccessQuery::new(&i.to_string(), read),
                 Decision::InvalidToken,
             );
         }
-        assert!(decisions.kept.lock().unwrap().len() <= MOST_KEPT);
+        assert!(decisions.kept.lock().unwrap().len() <= MAX_DECISIONS);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_decision_is_asked_for_again_after_ten_seconds_and_a_refusal_after_two() {
+    async fn decision_expires_after_ten_seconds_and_denial_after_two() {
         let decisions = DecisionCache::default();
-        let question = AccessQuery::new(
+        let query = AccessQuery::new(
             "t",
             Action::Read {
                 namespace: None,
@@ -136,13 +136,13 @@ mod tests {
             (Decision::Forbidden, 2),
             (Decision::InvalidToken, 2),
         ] {
-            decisions.put(question.clone(), decision);
+            decisions.put(query.clone(), decision);
             let nearly = Duration::from_millis(seconds * 1000 - 1);
             tokio::time::advance(nearly).await;
-            // Being asked for does not make it last longer.
-            assert_eq!(decisions.get(&question), Some(decision));
+            // Reading a decision does not extend its lifetime.
+            assert_eq!(decisions.get(&query), Some(decision));
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert_eq!(decisions.get(&question), None);
+            assert_eq!(decisions.get(&query), None);
         }
     }
 }

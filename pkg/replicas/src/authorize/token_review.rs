@@ -14,28 +14,28 @@ use crate::{
     state::{SharedState, call_api},
 };
 
-/// Audience that a token must be made for, so that one sent here is good for nothing else.
+/// Audience of accepted tokens. A token of this audience cannot be used against the API server.
 pub(super) const AUDIENCE: &str = "di-server";
 
-/// Whether the owner of the token may do this.
+/// Fails unless the owner of the token may perform the action.
 pub(super) async fn check_token(
     state: &SharedState,
     token: &str,
     action: Action<'_>,
 ) -> Result<()> {
-    let question = AccessQuery::new(token, action);
-    let decision = if let Some(decision) = state.decisions.get(&question) {
+    let query = AccessQuery::new(token, action);
+    let decision = if let Some(decision) = state.decisions.get(&query) {
         decision
     } else {
         let _permit = state.decisions.reviews.acquire().await;
         let decision = review_token(state, token, action).await?;
-        state.decisions.put(question, decision);
+        state.decisions.put(query, decision);
         decision
     };
     match decision {
         Decision::Allowed => Ok(()),
         Decision::InvalidToken => Err(Error::Unauthenticated(format!(
-            "the bearer token is not valid here; it must be made for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
+            "the bearer token is not valid for this endpoint; create one for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
         ))),
         Decision::Forbidden => Err(Error::Forbidden(format!(
             "the owner of the bearer token may not {} dijobs.{} {}",
@@ -73,7 +73,7 @@ async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> R
         ..SubjectAccessReview::default()
     };
     let api: Api<SubjectAccessReview> = Api::all(state.client.clone());
-    let answer = call_api("review what the requester may do", async {
+    let answer = call_api("review the access of the token's owner", async {
         api.create(&PostParams::default(), &review).await
     })
     .await?;
@@ -84,7 +84,7 @@ async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> R
     })
 }
 
-/// The owner of a token that is valid for our audience.
+/// Returns the owner of the token if it is valid for [`AUDIENCE`].
 async fn token_owner(state: &SharedState, token: &str) -> Result<Option<UserInfo>> {
     let review = TokenReview {
         spec: TokenReviewSpec {
@@ -101,8 +101,8 @@ async fn token_owner(state: &SharedState, token: &str) -> Result<Option<UserInfo
     let Some(status) = answer.status else {
         return Ok(None);
     };
-    let for_us = status.audiences.iter().flatten().any(|a| a == AUDIENCE);
+    let has_audience = status.audiences.iter().flatten().any(|a| a == AUDIENCE);
     Ok(status
         .user
-        .filter(|_| status.authenticated == Some(true) && for_us))
+        .filter(|_| status.authenticated == Some(true) && has_audience))
 }

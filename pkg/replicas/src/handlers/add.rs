@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find_entry,
-    entry_kind, entries_of_request, retire_done, remove_entry,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find,
+    planned_as, planned_for, release_done, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -16,7 +16,10 @@ use kube::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{authorize_change, check_job_active, owns_pod, read, replica_urls, success, told};
+use super::{
+    authorize_change, check_job_active, owns_pod, read_body, replica_urls, result_message,
+    success_response,
+};
 use crate::{
     State,
     authorize::{Requester, Source},
@@ -27,10 +30,10 @@ use crate::{
     wire::{AddRequest, ReplicaRequest, Replicas, Success},
 };
 
-/// Plans more replicas and answers with their URLs, once it is known which of them the cluster has room for.
+/// Plans more replicas and returns their URLs, after a short wait for the scheduler's result.
 #[utoipa::path(post, path = "/replicas", request_body = AddRequest,
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
-    responses((status = 200, description = "Those that were planned", body = Success<Replicas>), Error),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to repeat the request")),
+    responses((status = 200, description = "The planned replicas", body = Success<Replicas>), Error),
 )]
 pub(crate) async fn add(
     Extract(state): Extract<State>,
@@ -38,19 +41,19 @@ pub(crate) async fn add(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
-    // One call more is for what is left to be done then.
+    // Reserve time for one more API call after the wait.
     let wait = state
         .settings
         .request_timeout
         .saturating_sub(API_CALL_TIMEOUT);
     let last = Instant::now() + wait;
-    let body = read(&state, body).await?;
+    let body = read_body(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let idempotency_key =
         state
             .in_flight_keys
-            .idempotency_key(RequestKind::Add, &source, &headers, &body)?;
+            .key_for_request(RequestKind::Add, &source, &headers, &body)?;
     let added = add_replicas(
         &state,
         &key,
@@ -61,11 +64,11 @@ pub(crate) async fn add(
     )
     .await;
     let added = idempotency_key.complete(added)?;
-    let told = told(request.is_empty(), "the replicas are planned");
-    success(told, added)
+    let message = result_message(request.is_empty(), "the replicas are planned");
+    success_response(message, added)
 }
 
-/// Nobody waits for pods beyond `last`.
+/// Plans the replicas of a request. The wait for pods ends at `last`.
 async fn add_replicas(
     state: &SharedState,
     key: &Key,
@@ -83,44 +86,44 @@ async fn add_replicas(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
-    let asked = request.asked();
+    let description = request.description();
     let began = Timestamp::now();
     let template = aggregator_template(state, key, &parts).await?;
     wait_for_restart_status(state, key, &parts, requester, request_key).await;
     let (job, planned) = mutate_job(state, key, requester, |job, draft| {
-        let incarnation = incarnation(state, key, job, requester).map(|own| own.id);
+        let instance = coordinator_instance(state, key, job, requester).map(|own| own.id);
         let (kind, now) = (RequestKind::Add, Timestamp::now());
-        if history::find_replay(job, kind, request_key, &asked, now)?.is_some() {
+        if history::find_replay(job, kind, request_key, &description, now)?.is_some() {
             let plan = &mut draft.plan;
-            return Ok(entries_of_request(plan, request_key, incarnation.as_deref()));
+            return Ok(planned_for(plan, request_key, instance.as_deref()));
         }
         check_job_active(job)?;
         for (role, part) in &parts {
             check_role(job, *role, part)?;
         }
-        // Made before the entries are: by its time they are known should they be taken back.
-        let note = history::new_record(kind, request_key, &asked, Vec::new());
-        let before = wanted(&draft.plan);
-        let planned = plan(
+        // Create the record first: a rollback removes the entries planned after its time.
+        let record = history::new_record(kind, request_key, &description, Vec::new());
+        let before = count_pods(&draft.plan);
+        let planned = plan_replicas(
             job,
             draft,
             &parts,
             &Request {
-                coordinator_instance: incarnation,
+                incarnation: instance,
                 key: Some(request_key.to_owned()),
-                aggregator_port: template.pod_port(),
+                aggregator_port: template.port(),
                 ..Request::default()
             },
             |name| {
-                state.pods.read_objects(key, |pods| {
-                    // The place of one that was lost is about to be taken by another.
-                    pods.get(name).is_some_and(PodView::has_completed)
+                state.pods.read(key, |pods| {
+                    // A lost replica still counts: a replacement takes its index.
+                    pods.get(name).is_some_and(PodView::has_done_its_work)
                 })
             },
         );
         check_aggregator_ports(&draft.plan, &planned, &template, &key.0)?;
-        let fits = |plan: &[PlanEntry]| wanted(plan) <= most.max(before);
-        retire_done(&mut draft.plan, fits);
+        let fits = |plan: &[PlanEntry]| count_pods(plan) <= most.max(before);
+        release_done(&mut draft.plan, fits);
         if !fits(&draft.plan) {
             return Err(Error::Invalid(format!(
                 "DIJob {} has {before} replicas and may have at most {most}",
@@ -128,20 +131,23 @@ async fn add_replicas(
             )));
         }
         if !planned.is_empty() || is_client_key(request_key) {
-            draft.answers = Some(note);
+            draft.answers = Some(record);
         }
         Ok(planned)
     })
     .await?;
-    // Whoever does not wait is not told either: what was refused before says nothing of these.
+    // Without a wait, a quota error of earlier pods says nothing about the new ones.
     if !state.settings.create_wait.is_zero() {
-        if let Some(why) = scheduling::wait_for_scheduling(state, key, &job, &planned, last).await {
+        if let Some(reason) =
+            scheduling::wait_for_scheduling(state, key, &job, &planned, last).await
+        {
             rollback_request(state, key, requester, request_key, began).await?;
-            return Err(Error::Unavailable(why));
+            return Err(Error::Unavailable(reason));
         }
         if scheduling::are_gone(state, key, &planned) {
-            let why = "some of the replicas were taken back meanwhile; ask again";
-            return Err(Error::Unavailable(why.to_owned()));
+            let reason =
+                "some of the planned replicas were rolled back by another attempt of this request";
+            return Err(Error::Unavailable(reason.to_owned()));
         }
     }
     state
@@ -149,10 +155,11 @@ async fn add_replicas(
         .planned
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
-    Ok(replica_urls(state, key, &job, planned).named(&request.target.coordinator))
+    Ok(replica_urls(state, key, &job, planned).with_coordinator(&request.target.coordinator))
 }
 
-fn plan(
+/// Adds plan entries for each role and returns their names.
+fn plan_replicas(
     job: &JobView,
     draft: &mut JobChange,
     parts: &[(Role, &ReplicaRequest)],
@@ -161,17 +168,17 @@ fn plan(
 ) -> Vec<(Role, String)> {
     let mut planned = Vec::new();
     for (role, part) in parts {
-        let wish = Request {
+        let role_request = Request {
             count: part.count,
             resources: part.resources.clone(),
             ..request.clone()
         };
         let plan = &mut draft.plan;
-        let names = di_plan::plan_request(
+        let names = di_plan::request(
             job,
             plan,
             *role,
-            &wish,
+            &role_request,
             &is_over,
             &mut RandomSuffixes,
             Timestamp::now(),
@@ -181,18 +188,19 @@ fn plan(
     planned
 }
 
-/// Pods that are wanted. Aggregators whose ddp learners are not planned yet count as if each of their GPUs were to have its own.
-fn wanted(plan: &[PlanEntry]) -> usize {
-    let led: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
-    let of = |entry: &PlanEntry| {
-        let bare = entry.role == Role::Aggregator && !led.contains(&*entry.name);
-        1 + usize::try_from(entry.gpu_count()).unwrap_or(0) * usize::from(bare)
+/// Counts the pods of the plan. An aggregator without planned ddp learners counts one pod per GPU.
+fn count_pods(plan: &[PlanEntry]) -> usize {
+    let with_members: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
+    let pods_of = |entry: &PlanEntry| {
+        let has_no_members = entry.role == Role::Aggregator && !with_members.contains(&*entry.name);
+        1 + usize::try_from(entry.gpus()).unwrap_or(0) * usize::from(has_no_members)
     };
-    plan.iter().filter(|e| e.is_wanted()).map(of).sum()
+    plan.iter().filter(|e| e.is_wanted()).map(pods_of).sum()
 }
 
+/// Fails if the job has no template for the role, or the request has too many GPUs.
 fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
-    if job.role_view(role).is_none() {
+    if job.part(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
             job.name_any()
@@ -202,8 +210,8 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
         Role::Learner => job.learner_gpus(&part.resources),
         _ => 0,
     };
-    // Each process has a port of its own.
-    let ports = i32::from(u16::MAX) - job.role_port(role) + 1;
+    // Each process listens on its own port.
+    let ports = i32::from(u16::MAX) - job.port(role) + 1;
     let most = names::MAX_LEARNER_GPUS.min(ports);
     if gpus > most {
         return Err(Error::Invalid(format!(
@@ -214,33 +222,34 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
     Ok(())
 }
 
-/// Whether learners of several GPUs are asked for, whose aggregators are made from an `AggregatorConfig`.
+/// Whether the request needs learner groups. Their aggregators need an `AggregatorConfig`.
 fn needs_aggregators(job: &JobView, parts: &[(Role, &ReplicaRequest)]) -> bool {
     parts
         .iter()
-        .any(|(role, part)| entry_kind(job, *role, &part.resources).0 == Role::Aggregator)
+        .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
 }
 
-/// An aggregator's port is known once it is planned. That there is no usable configuration for it will pass: somebody is to write it.
+/// Fails if a planned aggregator has no port, because the `AggregatorConfig` is missing or invalid.
+/// The error is retryable: an administrator can create the configuration.
 fn check_aggregator_ports(
     plan: &[PlanEntry],
     planned: &[(Role, String)],
     template: &AggregatorTemplate,
     namespace: &str,
 ) -> Result<()> {
-    let has_none = |name: &str| {
-        find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
+    let has_no_port = |name: &str| {
+        find(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
     };
-    if !planned.iter().any(|(_, name)| has_none(name)) {
+    if !planned.iter().any(|(_, name)| has_no_port(name)) {
         return Ok(());
     }
-    let lack = template.missing_reason(namespace).map(|(_, message)| message);
-    Err(Error::Unavailable(lack.unwrap_or_else(|| {
-        "the AggregatorConfig is not known yet".to_owned()
+    let problem = template.lack(namespace).map(|(_, message)| message);
+    Err(Error::Unavailable(problem.unwrap_or_else(|| {
+        "the AggregatorConfig has not been read yet".to_owned()
     })))
 }
 
-/// The pod of aggregators as the API server has it now, where learners of several GPUs are asked for.
+/// Reads the template of aggregator pods from the API server if the request needs learner groups.
 async fn aggregator_template(
     state: &SharedState,
     key: &Key,
@@ -248,9 +257,9 @@ async fn aggregator_template(
 ) -> Result<AggregatorTemplate> {
     let job = state.find_job(key).await?;
     let fits = |(role, part): &(Role, &ReplicaRequest)| check_role(&job, *role, part).is_ok();
-    // Whoever is refused is told so by the job as it is when it is changed.
-    let refused = check_job_active(&job).is_err() || !parts.iter().all(fits);
-    if refused || !needs_aggregators(&job, parts) {
+    // Requests that the cached job rejects are checked again when the job is changed.
+    let is_rejected = check_job_active(&job).is_err() || !parts.iter().all(fits);
+    if is_rejected || !needs_aggregators(&job, parts) {
         return Ok(AggregatorTemplate::Unknown);
     }
     let kind = ApiResource::erase::<AggregatorConfig>(&());
@@ -262,22 +271,23 @@ async fn aggregator_template(
         if let Some(config) = read.await? {
             let config = serde_json::to_value(&config);
             let config = config.map_err(|error| Error::Invalid(error.to_string()))?;
-            return Ok(AggregatorTemplate::from_config(&config));
+            return Ok(AggregatorTemplate::of(&config));
         }
     }
     Ok(AggregatorTemplate::Missing)
 }
 
-/// The coordinator as it is since its last start.
+/// A coordinator pod since its last restart.
 struct CoordinatorInstance {
-    /// Tells it from the one that it was before, which left replicas.
+    /// Pod UID and restart count.
     id: String,
-    /// Whether its kubelet may have started it again without having told of that.
+    /// Whether the kubelet may have restarted the container and not reported it yet.
     may_have_restarted: bool,
 }
 
-/// The coordinator that asks, when a pod of its job does: a restarted one is served with what it had before.
-fn incarnation(
+/// Returns the coordinator instance of the job if a pod of the job sent the request. A restarted
+/// instance claims the replicas of the previous one.
+fn coordinator_instance(
     state: &SharedState,
     key: &Key,
     job: &JobView,
@@ -287,19 +297,21 @@ fn incarnation(
         return None;
     };
     let of = |pod: &PodView| CoordinatorInstance {
-        id: pod.coordinator_instance(),
+        id: pod.incarnation(),
         may_have_restarted: pod.restart_policy != RestartPolicy::Never,
     };
-    let coordinator = names::coordinator_name(&key.1);
-    state.pods.read_objects(key, |pods| {
+    let coordinator = names::coordinator(&key.1);
+    state.pods.read(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns_pod(job, pod));
         pod.map(of)
             .or_else(|| (requester.name == coordinator).then(|| of(requester)))
     })
 }
 
-/// A coordinator that was restarted in place may ask before its kubelet has told of that, and would get its fleet twice. So one that asks for more
-/// of what it has, and may be such a one, waits for that news.
+/// Waits for the restart status if the coordinator may have been restarted.
+///
+/// A coordinator that restarts in place may send requests before the kubelet reports the restart. Its
+/// replicas would be planned twice. So a request for more replicas of existing kinds waits.
 async fn wait_for_restart_status(
     state: &SharedState,
     key: &Key,
@@ -308,33 +320,35 @@ async fn wait_for_restart_status(
     request_key: &str,
 ) {
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.subscribe_changes();
+    let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
-        let may_have_some = state.jobs.get(key).is_some_and(|job| {
-            let own = incarnation(state, key, &job, requester).filter(|own| own.may_have_restarted);
+        let may_be_restarted = state.jobs.get(key).is_some_and(|job| {
+            let own = coordinator_instance(state, key, &job, requester)
+                .filter(|own| own.may_have_restarted);
             own.is_some_and(|own| has_replicas_of_kinds(&job, parts, &own.id, request_key))
         });
-        if !may_have_some || !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+        if !may_be_restarted || !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(())))
+        {
             return;
         }
     }
 }
 
-/// Whether an incarnation of the coordinator has replicas of one of these kinds, by other requests than this one.
+/// Whether a coordinator instance has replicas of one of these kinds from other requests.
 fn has_replicas_of_kinds(
     job: &JobView,
     parts: &[(Role, &ReplicaRequest)],
-    incarnation: &str,
+    instance: &str,
     request_key: &str,
 ) -> bool {
     let kinds: Vec<_> = parts
         .iter()
-        .map(|(role, part)| entry_kind(job, *role, &part.resources))
+        .map(|(role, part)| planned_as(job, *role, &part.resources))
         .collect();
-    job.plan_entries()
+    job.plan()
         .iter()
-        .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(incarnation))
+        .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(instance))
         .filter(|e| e.request_key.as_deref() != Some(request_key))
         .any(|e| {
             kinds
@@ -343,8 +357,10 @@ fn has_replicas_of_kinds(
         })
 }
 
-/// Takes back what was planned for a request of whose pods the API server refuses some, such as for want of quota, also by an earlier try of it:
-/// nothing of it is left, and the client asks again. What it was given that an earlier request had planned, and that is there, stays.
+/// Removes the plan entries of a request whose pods the API server rejects, for example by quota.
+///
+/// This includes entries of earlier attempts of the request. The client repeats the whole request.
+/// Claimed replicas of earlier requests stay if their pods exist.
 async fn rollback_request(
     state: &SharedState,
     key: &Key,
@@ -352,27 +368,27 @@ async fn rollback_request(
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
-    let is_there = |name: &str| state.pods.read_objects(key, |pods| pods.get(name).is_some());
-    let taken_back = mutate_job(state, key, requester, |job, draft| {
-        // The first try has noted when it was.
-        let noted = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
-        let since = noted.map_or(began, |noted| noted.at.0.min(began));
+    let pod_exists = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
+    let rollback = mutate_job(state, key, requester, |job, draft| {
+        // The first attempt has recorded its time.
+        let record = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
+        let since = record.map_or(began, |record| record.at.0.min(began));
         let is_new = |e: &PlanEntry| e.planned_at.as_ref().is_some_and(|at| at.0 >= since);
         let of_request = draft
             .plan
             .iter()
             .filter(|e| e.is_wanted() && e.request_key.as_deref() == Some(request_key));
         let names: Vec<String> = of_request
-            .filter(|e| is_new(e) || !is_there(&e.name))
+            .filter(|e| is_new(e) || !pod_exists(&e.name))
             .map(|e| e.name.clone())
             .collect();
         for name in &names {
-            remove_entry(&mut draft.plan, name);
+            remove(&mut draft.plan, name);
         }
         draft.rolled_back_request = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())
     });
-    Box::pin(taken_back).await?;
+    Box::pin(rollback).await?;
     Ok(())
 }
 
@@ -383,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_counts_with_all_its_pods_also_before_these_are_planned() {
+    fn learner_group_counts_all_pods_before_they_are_planned() {
         let unit = |name: &str| {
             json!({
                 "name": name, "type": "Aggregator", "origin": "Requested", "index": 0, "resources": {"gpus": "4"},
@@ -397,7 +413,7 @@ mod tests {
         };
         let count = |plan: serde_json::Value| {
             let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
-            wanted(&plan)
+            count_pods(&plan)
         };
         assert_eq!(count(json!([unit("bare")])), 5);
         assert_eq!(count(json!([unit("led"), member("d"), member("e")])), 3);

@@ -4,7 +4,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::success;
+use super::success_response;
 use crate::{
     State,
     error::{Error, Result},
@@ -13,33 +13,33 @@ use crate::{
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Whether the process serves at all.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It serves", body = Success<Nothing>)))]
+/// Reports that the process serves requests.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "The process serves requests", body = Success<Nothing>)))]
 pub(crate) async fn healthz() -> Result<Response> {
-    success("alive", Nothing)
+    success_response("alive", Nothing)
 }
 
-/// Whether the caches were ever complete.
+/// Reports whether the caches have been complete once.
 #[utoipa::path(get, path = "/readyz", responses(
-    (status = 200, description = "It is ready", body = Success<Nothing>),
-    (status = 503, description = "It is not", body = Failure),
+    (status = 200, description = "The caches are complete", body = Success<Nothing>),
+    (status = 503, description = "The caches are not complete yet", body = Failure),
 ))]
 pub(crate) async fn readyz(Extract(state): Extract<State>) -> Result<Response> {
     state.check_ready()?;
-    success("ready", Nothing)
+    success_response("ready", Nothing)
 }
 
-/// What was counted, as OpenMetrics.
+/// Returns the metrics as OpenMetrics.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "Counters and histograms", body = String, content_type = "application/openmetrics-text"),
 ))]
 pub(crate) async fn metrics(Extract(state): Extract<State>) -> Result<Response> {
     let text = state.metrics.text();
-    let text = text.map_err(|_| Error::Internal("the metrics cannot be written"))?;
+    let text = text.map_err(|_| Error::Internal("the metrics cannot be encoded"))?;
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
-/// This document.
+/// Returns the OpenAPI document.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "This document", body = Object)))]
 pub(crate) async fn openapi(Extract(state): Extract<State>) -> Response {
     (

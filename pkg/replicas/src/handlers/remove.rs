@@ -3,11 +3,13 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
+use di_plan::{Job, PodView, find, release, release_declared, successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{authorize_change, check_job_active, read, replica_urls, success, told};
+use super::{
+    authorize_change, check_job_active, read_body, replica_urls, result_message, success_response,
+};
 use crate::{
     State,
     authorize::{Requester, Source},
@@ -22,10 +24,10 @@ use crate::{
     wire::{RemoveRequest, Replicas, Success},
 };
 
-/// Lets go of replicas and answers with the URLs of those that go.
+/// Removes replicas and returns their URLs.
 #[utoipa::path(delete, path = "/replicas", request_body = RemoveRequest,
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
-    responses((status = 200, description = "Those that go", body = Success<Replicas>), Error),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to repeat the request")),
+    responses((status = 200, description = "The removed replicas", body = Success<Replicas>), Error),
 )]
 pub(crate) async fn remove(
     Extract(state): Extract<State>,
@@ -33,16 +35,16 @@ pub(crate) async fn remove(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
-    let body = read(&state, body).await?;
+    let body = read_body(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let in_flight_keys = &state.in_flight_keys;
     let idempotency_key =
-        in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, &body)?;
+        in_flight_keys.key_for_request(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_replicas(&state, &key, &request, &requester, idempotency_key.key()).await;
     let removed = idempotency_key.complete(removed)?;
-    let told = told(request.is_empty(), "the replicas are let go of");
-    success(told, removed)
+    let message = result_message(request.is_empty(), "the replicas are removed");
+    success_response(message, removed)
 }
 
 async fn remove_replicas(
@@ -56,43 +58,43 @@ async fn remove_replicas(
         (Role::Collector, request.collectors),
         (Role::Learner, request.learners),
     ];
-    let asked = request.asked();
-    let (job, gone) = mutate_job(state, key, requester, |job, draft| {
+    let description = request.description();
+    let (job, removed) = mutate_job(state, key, requester, |job, draft| {
         let now = Timestamp::now();
         let kind = RequestKind::Remove;
-        if let Some(earlier) = history::find_replay(job, kind, request_key, &asked, now)? {
+        if let Some(earlier) = history::find_replay(job, kind, request_key, &description, now)? {
             return Ok(earlier.released.clone());
         }
         check_job_active(job)?;
         remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
-        let lowered = recorded_scale_downs(job, request_key, now);
-        let pods = state.pods.list_by_job(key);
-        let mut gone = Vec::new();
+        let recorded = recorded_scale_downs(job, request_key, now);
+        let pods = state.pods.of_job(key);
+        let mut removed = Vec::new();
         for (role, count) in counts {
-            gone.extend(scale_down_role(job, draft, &pods, role, count, &lowered));
+            removed.extend(scale_down_role(job, draft, &pods, role, count, &recorded));
         }
-        if !gone.is_empty() || !draft.lower.is_empty() || is_client_key(request_key) {
-            let note = history::new_record(kind, request_key, &asked, gone.clone());
-            draft.answers = Some(note);
+        if !removed.is_empty() || !draft.lower.is_empty() || is_client_key(request_key) {
+            let record = history::new_record(kind, request_key, &description, removed.clone());
+            draft.answers = Some(record);
         }
-        Ok(gone)
+        Ok(removed)
     })
     .await?;
     state
         .metrics
         .released
-        .inc_by(u64::try_from(gone.len()).unwrap_or(0));
-    let gone = gone
+        .inc_by(u64::try_from(removed.len()).unwrap_or(0));
+    let removed = removed
         .iter()
         .map(|name| (role_of_name(&job, name), name.as_str()));
-    Ok(replica_urls(state, key, &job, gone).named(&request.target.coordinator))
+    Ok(replica_urls(state, key, &job, removed).with_coordinator(&request.target.coordinator))
 }
 
-/// The role of a replica that may have left the plan since.
+/// Returns the role of a replica, from its name if it has left the plan.
 fn role_of_name(job: &JobView, name: &str) -> Role {
-    let named = || {
-        let of_collectors = format!("{}-{}-", job.name_any(), Role::Collector);
-        let is_collector = name.starts_with(&of_collectors);
+    let role_from_name = || {
+        let collector_prefix = format!("{}-{}-", job.name_any(), Role::Collector);
+        let is_collector = name.starts_with(&collector_prefix);
         if is_collector {
             Role::Collector
         } else if names::job_of_aggregator(name).is_some() {
@@ -101,61 +103,63 @@ fn role_of_name(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find_entry(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
+    find(job.plan(), name).map_or_else(role_from_name, |entry| entry.role)
 }
 
-/// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
-fn remove_recorded(plan: &mut [PlanEntry], recorded_pod_names: &[String]) {
-    for name in recorded_pod_names {
-        if let Some(holder) = find_successor(plan, name).map(|entry| entry.name.clone()) {
-            di_plan::remove_entry(plan, &holder);
+/// Removes replicas, or their successors, that other requests have chosen but not yet written to the
+/// status.
+fn remove_recorded(plan: &mut [PlanEntry], names: &[String]) {
+    for name in names {
+        if let Some(latest) = successor(plan, name).map(|entry| entry.name.clone()) {
+            di_plan::remove(plan, &latest);
         }
     }
 }
 
-/// Requested replicas go first, then declared ones, whose declared count is lowered with them. Returns who goes.
+/// Removes requested replicas first, then declared ones, and lowers their declared counts. Returns the
+/// removed names.
 ///
-/// `lowered` is what an earlier try of the same request has taken already.
+/// `recorded` has the scale-downs of earlier attempts of the same request; they count too.
 fn scale_down_role(
     job: &JobView,
     draft: &mut JobChange,
     pods: &[PodView],
     role: Role,
     count: usize,
-    lowered: &HashMap<ReplicaGroupRef, ScaleDown>,
+    recorded: &HashMap<ReplicaGroupRef, ScaleDown>,
 ) -> Vec<String> {
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let mut left = count;
-    for (_, earlier) in lowered.iter().filter(|(bucket, _)| bucket.0 == role) {
+    for (_, earlier) in recorded.iter().filter(|(group, _)| group.0 == role) {
         left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
-        gone.extend(earlier.names.iter().cloned());
+        removed.extend(earlier.names.iter().cloned());
     }
-    let requested = scale_down_requested(&mut draft.plan, pods, role, left);
+    let requested = release(&mut draft.plan, pods, role, left);
     left -= requested.len();
-    gone.extend(requested);
-    // Declared replicas that are not planned yet go first.
-    for (bucket, declared) in declared_counts(job, role) {
-        let unplanned = declared.saturating_sub(entries_of_group(&draft.plan, &bucket).count());
+    removed.extend(requested);
+    // Declared replicas without a plan entry are removed first.
+    for (group, declared) in declared_counts(job, role) {
+        let unplanned = declared.saturating_sub(entries_of_group(&draft.plan, &group).count());
         let unplanned = unplanned.min(left);
         if unplanned > 0 {
             let by = i32::try_from(unplanned).unwrap_or(i32::MAX);
-            draft.lower.entry(bucket).or_default().by += by;
+            draft.lower.entry(group).or_default().by += by;
             left -= unplanned;
         }
     }
-    for name in scale_down_declared(&mut draft.plan, pods, role, left) {
-        let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
+    for name in release_declared(&mut draft.plan, pods, role, left) {
+        let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
         let fewer = draft.lower.entry((role, group)).or_default();
         fewer.by += 1;
         fewer.names.push(name.clone());
-        gone.push(name);
+        removed.push(name);
     }
-    gone
+    removed
 }
 
-/// The declared counts of a role.
+/// Returns the declared counts of a role.
 fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
-    let Some(part) = job.role_view(role) else {
+    let Some(part) = job.part(role) else {
         return Vec::new();
     };
     let groups = part.groups.iter();
@@ -165,15 +169,15 @@ fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
         .collect()
 }
 
-/// The wanted entries of a bucket.
+/// Returns the desired plan entries of a replica group.
 fn entries_of_group<'a>(
     plan: &'a [PlanEntry],
-    bucket: &'a ReplicaGroupRef,
+    group: &'a ReplicaGroupRef,
 ) -> impl Iterator<Item = &'a PlanEntry> {
     plan.iter().filter(move |e| {
         e.is_wanted()
             && e.origin == Origin::Declared
-            && (e.role.counted_as(), &e.group) == (bucket.0, &bucket.1)
+            && (e.role.counted_as(), &e.group) == (group.0, &group.1)
     })
 }
 
@@ -212,37 +216,40 @@ mod tests {
         }
     }
 
-    fn go(job: &JobView, draft: &mut JobChange, count: usize) -> Vec<String> {
-        again(job, draft, count, &HashMap::new())
+    fn scale_down(job: &JobView, draft: &mut JobChange, count: usize) -> Vec<String> {
+        scale_down_again(job, draft, count, &HashMap::new())
     }
 
-    fn again(
+    fn scale_down_again(
         job: &JobView,
         draft: &mut JobChange,
         count: usize,
-        lowered: &HashMap<ReplicaGroupRef, ScaleDown>,
+        recorded: &HashMap<ReplicaGroupRef, ScaleDown>,
     ) -> Vec<String> {
-        let mut gone = scale_down_role(job, draft, &[], Role::Collector, count, lowered);
-        gone.sort();
-        gone
+        let mut removed = scale_down_role(job, draft, &[], Role::Collector, count, recorded);
+        removed.sort();
+        removed
     }
 
     fn lowered_by(draft: &JobChange, group: Option<&str>) -> i32 {
-        let bucket = (Role::Collector, group.map(str::to_owned));
-        draft.lower.get(&bucket).map_or(0, |fewer| fewer.by)
+        let group = (Role::Collector, group.map(str::to_owned));
+        draft.lower.get(&group).map_or(0, |fewer| fewer.by)
     }
 
     #[test]
-    fn requested_replicas_go_before_declared_ones() {
+    fn requested_replicas_are_removed_before_declared_ones() {
         let mut draft = draft(2, 0, 2);
-        assert_eq!(go(&job(2, 0), &mut draft, 1), ["requested1"]);
+        assert_eq!(scale_down(&job(2, 0), &mut draft, 1), ["requested1"]);
         assert!(draft.lower.is_empty());
-        assert_eq!(go(&job(2, 0), &mut draft, 2), ["declared1", "requested0"]);
+        assert_eq!(
+            scale_down(&job(2, 0), &mut draft, 2),
+            ["declared1", "requested0"]
+        );
         assert_eq!(lowered_by(&draft, None), 1);
     }
 
     #[test]
-    fn of_each_origin_those_that_are_not_ready_go_first_and_then_the_newest() {
+    fn unready_then_newest_replicas_are_removed_first() {
         let not_ready = ["declared0", "requested0"];
         let draft = || draft(2, 0, 3);
         let planned = draft().plan;
@@ -252,7 +259,7 @@ mod tests {
             pod
         });
         let pods: Vec<_> = pods.collect();
-        for (count, gone) in [
+        for (count, removed) in [
             (1, &["requested0"][..]),
             (2, &["requested0", "requested2"]),
             (4, &["declared0", "requested0", "requested1", "requested2"]),
@@ -260,17 +267,17 @@ mod tests {
             let mut draft = draft();
             let job = job(2, 0);
             let role = Role::Collector;
-            let mut went = scale_down_role(&job, &mut draft, &pods, role, count, &HashMap::new());
-            went.sort();
-            assert_eq!(went, gone);
+            let mut names = scale_down_role(&job, &mut draft, &pods, role, count, &HashMap::new());
+            names.sort();
+            assert_eq!(names, removed);
         }
     }
 
     #[test]
-    fn replicas_of_groups_go_too_and_their_count_is_lowered() {
+    fn replicas_of_groups_are_removed_and_their_count_lowered() {
         let mut draft = draft(1, 2, 1);
-        let gone = go(&job(1, 2), &mut draft, 3);
-        assert_eq!(gone, ["big0", "big1", "requested0"]);
+        let removed = scale_down(&job(1, 2), &mut draft, 3);
+        assert_eq!(removed, ["big0", "big1", "requested0"]);
         assert_eq!(
             (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
             (0, 2)
@@ -278,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn no_more_go_than_there_are() {
+    fn removal_is_limited_to_existing_replicas() {
         let mut draft = draft(2, 1, 1);
-        assert_eq!(go(&job(2, 1), &mut draft, 9).len(), 4);
+        assert_eq!(scale_down(&job(2, 1), &mut draft, 9).len(), 4);
         assert_eq!(
             (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
             (2, 1)
@@ -288,18 +295,21 @@ mod tests {
     }
 
     #[test]
-    fn another_try_lowers_nothing_twice_and_answers_with_the_same() {
-        // Lowered from 4 to 2, and one of them replaced, before the status was written.
+    fn repeated_removal_lowers_counts_once_with_the_same_names() {
+        // The count is lowered from 4 to 2 and a replica is replaced before the status is written.
         let mut first = draft(4, 0, 0);
-        let gone = go(&job(4, 0), &mut first, 2);
-        assert_eq!(gone, ["declared2", "declared3"]);
+        let removed = scale_down(&job(4, 0), &mut first, 2);
+        assert_eq!(removed, ["declared2", "declared3"]);
         let mut second = draft(4, 0, 0);
         second.plan[3].state = EntryState::Replaced;
         let mut next = entry("next", "Declared", None, 3);
         next.replaces = Some("declared3".to_owned());
         second.plan.push(next);
-        remove_recorded(&mut second.plan, &gone);
-        assert_eq!(again(&job(2, 0), &mut second, 2, &first.lower), gone);
+        remove_recorded(&mut second.plan, &removed);
+        assert_eq!(
+            scale_down_again(&job(2, 0), &mut second, 2, &first.lower),
+            removed
+        );
         assert!(second.lower.is_empty());
         let wanted = second.plan.iter().filter(|e| e.is_wanted());
         let wanted: Vec<_> = wanted.map(|e| e.name.as_str()).collect();
@@ -307,24 +317,24 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_those_that_another_has_taken_whose_status_is_not_written() {
+    fn removal_skips_replicas_chosen_by_an_unwritten_removal() {
         let mut first = draft(5, 0, 0);
-        let theirs = go(&job(5, 0), &mut first, 2);
+        let theirs = scale_down(&job(5, 0), &mut first, 2);
         let mut second = draft(5, 0, 0);
         remove_recorded(&mut second.plan, &theirs);
-        let ours = go(&job(3, 0), &mut second, 2);
+        let ours = scale_down(&job(3, 0), &mut second, 2);
         assert_eq!(ours, ["declared1", "declared2"]);
-        let bucket = (Role::Collector, None);
-        assert_eq!(second.lower[&bucket].by, 2);
-        let mut names = second.lower[&bucket].names.clone();
+        let group = (Role::Collector, None);
+        assert_eq!(second.lower[&group].by, 2);
+        let mut names = second.lower[&group].names.clone();
         names.sort();
         assert_eq!(names, ours);
     }
 
     #[test]
-    fn declared_replicas_not_planned_yet_go_first() {
+    fn unplanned_declared_replicas_are_removed_first() {
         let mut draft = draft(1, 0, 0);
-        assert_eq!(go(&job(3, 0), &mut draft, 2), Vec::<String>::new());
+        assert_eq!(scale_down(&job(3, 0), &mut draft, 2), Vec::<String>::new());
         assert_eq!(lowered_by(&draft, None), 2);
     }
 }

@@ -1,10 +1,10 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
-use di_plan::{PodView, RandomSuffixes, find_entry, replace, find_successor};
+use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
-use super::{authorize_change, check_job_active, read, replica_urls, success};
+use super::{authorize_change, check_job_active, read_body, replica_urls, success_response};
 use crate::{
     State,
     authorize::Source,
@@ -13,21 +13,21 @@ use crate::{
     wire::{FailedRequest, Replicas, Success},
 };
 
-/// Replaces replicas that the coordinator cannot use, and answers with the URLs of those that take their places.
+/// Replaces replicas that the coordinator reports as failed, and returns the URLs of their successors.
 #[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
-    responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
+    responses((status = 200, description = "The successors of the failed replicas", body = Success<Replicas>), Error),
 )]
 pub(crate) async fn report_failed(
     Extract(state): Extract<State>,
     source: Source,
     body: Body,
 ) -> Result<Response> {
-    let body = read(&state, body).await?;
+    let body = read_body(&state, body).await?;
     let request = FailedRequest::parse(&body)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let (job, replacements) = mutate_job(&state, &key, &requester, |job, draft| {
         check_job_active(job)?;
-        let pods = state.pods.list_by_job(&key);
+        let pods = state.pods.of_job(&key);
         Ok(replace_failed(
             job,
             draft,
@@ -44,16 +44,18 @@ pub(crate) async fn report_failed(
     let replacements = replacements
         .iter()
         .map(|(role, name)| (*role, name.as_str()));
-    let answer = replica_urls(&state, &key, &job, replacements).named(&request.target.coordinator);
-    let told = if answer.is_empty() {
-        "nothing was replaced: the plan wants none of these replicas"
+    let answer = replica_urls(&state, &key, &job, replacements)
+        .with_coordinator(&request.target.coordinator);
+    let message = if answer.is_empty() {
+        "nothing was replaced: none of these replicas is in the plan"
     } else {
         "the replicas are replaced"
     };
-    success(told, answer)
+    success_response(message, answer)
 }
 
-/// Replaces those of `failed` that the plan knows, ddp learners with their whole unit, and returns who holds their places in the end.
+/// Replaces the replicas of `failed` that are in the plan, ddp learners with their whole learner group,
+/// and returns the latest successors.
 fn replace_failed(
     job: &JobView,
     draft: &mut JobChange,
@@ -63,38 +65,38 @@ fn replace_failed(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
-        let made = find_entry(plan, name).and_then(PlanEntry::earliest_creation);
+        let made = find(plan, name).and_then(PlanEntry::may_be_made_from);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
-            .and_then(|pod| pod.run_seconds(now, most));
-        let swaps = find_entry(plan, name).is_some_and(PlanEntry::is_wanted);
+            .and_then(|pod| pod.ran(now, most));
+        let is_replaced = find(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
-        if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
+        if let Some(fresh) = plan.last_mut().filter(|_| is_replaced) {
             fresh.reported = true;
         }
     }
-    let mut holders: Vec<_> = failed
+    let mut successors: Vec<_> = failed
         .iter()
-        .filter_map(|name| find_successor(plan, name))
+        .filter_map(|name| successor(plan, name))
         .map(|entry| (entry.role, entry.name.clone()))
         .collect();
-    holders.sort();
-    holders.dedup();
-    holders
+    successors.sort();
+    successors.dedup();
+    successors
 }
 
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
-    use di_plan::find_entry;
+    use di_plan::find;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn known_names_are_replaced_once_and_reports_of_old_names_lead_to_the_last() {
+    fn known_names_are_replaced_once_and_old_names_map_to_the_last() {
         let job: JobView = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns"},
@@ -123,12 +125,12 @@ mod tests {
         let next = draft.plan.last().unwrap();
         assert_eq!(answer, [(Role::Collector, next.name.clone())]);
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
-        assert_eq!(find_entry(&draft.plan, "b").unwrap().state, EntryState::Replaced);
-        assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
+        assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert!(find(&draft.plan, "d").unwrap().is_wanted());
     }
 
     #[test]
-    fn f20_members_of_a_unit_are_replaced_with_it_and_once() {
+    fn f20_learner_group_is_replaced_once_as_a_whole() {
         let job: JobView = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns"},

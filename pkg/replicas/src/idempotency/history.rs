@@ -1,4 +1,5 @@
-//! Requests that changed the plan lately, in the job's status: one that comes again is answered as before, by whichever replica it meets.
+//! The request history in the status of a job: recent requests that changed the plan. Each replica of
+//! the endpoint answers a repeated request from it. See docs/decisions/0009.
 
 use di_api::{AnsweredRequest, RequestKind};
 use di_cache::JobView;
@@ -7,14 +8,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::error::{Error, Result};
 
-/// Requests come again within this time, or never.
+/// How long a request is kept. Clients repeat a request within this time or never.
 pub(crate) const RETENTION: SignedDuration = SignedDuration::from_mins(10);
-const MOST_KEPT: usize = 32;
-/// Names in all that are kept: a status must stay below the size of an object.
-const MOST_NAMES: usize = 2048;
+const MAX_REQUESTS: usize = 32;
+/// Limit of names over all requests: the status must stay below the size limit of an object.
+const MAX_NAMES: usize = 2048;
 
-/// What was answered to this request, if it was answered lately. One that asks for something else under the key of another is refused: it is
-/// served neither by that one's answer nor, if its client sends it again, twice.
+/// Returns the record of a repeated request.
+///
+/// # Errors
+/// When the key belongs to a request with other content.
 pub(crate) fn find_replay<'a>(
     job: &'a JobView,
     kind: RequestKind,
@@ -25,14 +28,14 @@ pub(crate) fn find_replay<'a>(
     let found = find_request(job, kind, key, now);
     match found.filter(|found| !found.asked.is_empty() && found.asked != asked) {
         Some(other) => Err(Error::Conflict(format!(
-            "the Idempotency-Key {key} is that of another request, for {}; a new request needs a key of its own",
+            "the Idempotency-Key {key} was used by another request, for {}; use a new key for a new request",
             other.asked
         ))),
         None => Ok(found),
     }
 }
 
-/// What was answered to the request of this kind and key, if it was answered lately.
+/// Returns the recent record of this kind and key.
 pub(crate) fn find_request<'a>(
     job: &'a JobView,
     kind: RequestKind,
@@ -43,28 +46,28 @@ pub(crate) fn find_request<'a>(
     all.find(|request| request.kind == kind && request.key == key && is_unexpired(&request.at, now))
 }
 
-/// Whether a request of this time may come again.
+/// Whether a request of this time may still be repeated.
 pub(crate) fn is_unexpired(at: &Time, now: Timestamp) -> bool {
     now.duration_since(at.0) < RETENTION
 }
 
-/// Notes one more, and forgets the oldest.
+/// Adds a record and drops the oldest ones.
 pub(crate) fn record_request(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Timestamp) {
     all.retain(|request| is_unexpired(&request.at, now));
     all.push(new);
     let mut names = 0;
-    let newest = all.iter().rev().take(MOST_KEPT);
+    let newest = all.iter().rev().take(MAX_REQUESTS);
     let kept = newest
         .take_while(|request| {
             names += request.released.len();
-            names <= MOST_NAMES
+            names <= MAX_NAMES
         })
         .count();
-    // The newest is kept however many it names.
+    // The newest is kept even if it exceeds the limit alone.
     all.drain(..all.len() - kept.max(1));
 }
 
-/// The note of a request that is being answered.
+/// Creates the record of the current request.
 pub(crate) fn new_record(
     kind: RequestKind,
     key: &str,
@@ -85,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_requests_are_kept_for_a_while() {
+    fn newest_requests_are_kept_within_limits() {
         let now = Timestamp::now();
         let request = |key: usize, released: usize| AnsweredRequest {
             released: vec!["name".into(); released],

@@ -1,5 +1,5 @@
-//! Keys of requests: what their client gave them, else what we gave them. A request without a key that got no definite answer is told from
-//! a new one by coming again from the same requester with the same body.
+//! Idempotency keys of requests: the header of the client, else a generated key. Without a header, a
+//! request that got no definite response is recognised by its source and body.
 
 use std::{
     collections::HashMap,
@@ -17,38 +17,38 @@ use crate::{
     error::{Error, Result},
 };
 
-const LONGEST_KEY: usize = 128;
-/// DI-engine tries for 120 s.
-const KEPT_FOR: Duration = Duration::from_secs(180);
-const MOST_KEPT: usize = 4096;
-/// What keys of ours begin with.
+const MAX_KEY_LEN: usize = 128;
+/// Retention of a generated key; DI-engine retries for 120 s.
+const RETENTION: Duration = Duration::from_secs(180);
+const MAX_KEYS: usize = 4096;
+/// First character of generated keys.
 const GENERATED_PREFIX: char = '~';
 
-/// Keys of requests that got no definite answer.
+/// Generated keys of requests that got no definite response.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightKeys {
     hasher: RandomState,
-    /// As many of one request as it was sent at the same time, for they are told apart by nothing.
+    /// By hash of the request. Equal requests that ran at the same time have one key each.
     kept: Mutex<HashMap<u64, Vec<(String, Instant)>>>,
 }
 
-/// The key of a request that is being served.
+/// The key of a running request.
 pub(crate) struct IdempotencyKey<'a> {
     key: String,
-    /// Where it is kept, unless the client gave it.
+    /// The cache to return a generated key to; none for a key of the client.
     kept: Option<(&'a InFlightKeys, u64)>,
 }
 
 impl InFlightKeys {
-    /// The key of a request.
-    pub(crate) fn idempotency_key(
+    /// Returns the client's key, the key of an unanswered equal request, or a new key.
+    pub(crate) fn key_for_request(
         &self,
         kind: RequestKind,
         source: &Source,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<IdempotencyKey<'_>> {
-        if let Some(key) = idempotency_key(headers)? {
+        if let Some(key) = client_key(headers)? {
             return Ok(IdempotencyKey { key, kept: None });
         }
         let request = self.hasher.hash_one((kind, source, body));
@@ -82,7 +82,7 @@ impl IdempotencyKey<'_> {
         &self.key
     }
 
-    /// Forgets the key once its request has a definite answer.
+    /// Drops the key if the request has a definite result.
     pub(crate) fn complete<T>(mut self, result: Result<T>) -> Result<T> {
         if !matches!(&result, Err(error) if error.is_retryable()) {
             self.kept = None;
@@ -91,7 +91,7 @@ impl IdempotencyKey<'_> {
     }
 }
 
-/// A request that is given up, because its client has gone or its time is over, may have been served.
+/// A cancelled request (client disconnected, timeout) may have been served, so its key is kept.
 impl Drop for IdempotencyKey<'_> {
     fn drop(&mut self) {
         let Some((in_flight_keys, request)) = self.kept else {
@@ -101,11 +101,11 @@ impl Drop for IdempotencyKey<'_> {
             .kept
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let number = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
-        if number(&kept) >= MOST_KEPT {
+        let count_keys = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
+        if count_keys(&kept) >= MAX_KEYS {
             kept.retain(|_, keys| keys.iter().any(is_fresh));
         }
-        if number(&kept) >= MOST_KEPT {
+        if count_keys(&kept) >= MAX_KEYS {
             kept.clear();
         }
         let key = std::mem::take(&mut self.key);
@@ -114,25 +114,25 @@ impl Drop for IdempotencyKey<'_> {
 }
 
 fn is_fresh((_, at): &(String, Instant)) -> bool {
-    at.elapsed() < KEPT_FOR
+    at.elapsed() < RETENTION
 }
 
-/// Whether a client gave this key, and so relies on it.
+/// Whether the client sent this key.
 pub(crate) fn is_client_key(key: &str) -> bool {
     !key.starts_with(GENERATED_PREFIX)
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
+fn client_key(headers: &HeaderMap) -> Result<Option<String>> {
     let Some(key) = headers.get("idempotency-key") else {
         return Ok(None);
     };
     let key = key.to_str().ok();
-    let fits = |key: &&str| !key.is_empty() && key.len() <= LONGEST_KEY;
+    let fits = |key: &&str| !key.is_empty() && key.len() <= MAX_KEY_LEN;
     key.filter(fits)
         .map(|key| Some(key.to_owned()))
         .ok_or_else(|| {
             Error::Invalid(format!(
-                "the Idempotency-Key must have 1 to {LONGEST_KEY} printable characters"
+                "the Idempotency-Key must have 1 to {MAX_KEY_LEN} printable characters"
             ))
         })
 }
@@ -141,7 +141,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    fn key_of(
+    fn complete_request(
         in_flight_keys: &InFlightKeys,
         source: &Source,
         body: &[u8],
@@ -149,7 +149,7 @@ mod tests {
     ) -> String {
         let headers = HeaderMap::new();
         let idempotency_key =
-            in_flight_keys.idempotency_key(RequestKind::Add, source, &headers, body);
+            in_flight_keys.key_for_request(RequestKind::Add, source, &headers, body);
         let idempotency_key = idempotency_key.unwrap();
         let key = idempotency_key.key().to_owned();
         idempotency_key.complete(answer).ok();
@@ -157,27 +157,30 @@ mod tests {
     }
 
     #[test]
-    fn only_requests_without_a_definite_answer_are_known_when_they_come_again() {
+    fn unanswered_request_keeps_its_key_when_repeated() {
         let in_flight_keys = InFlightKeys::default();
         let (a, b) = (
             Source::from_address("10.0.0.1"),
             Source::from_address("10.0.0.2"),
         );
         let passing = || Err(Error::Unavailable(String::new()));
-        let first = key_of(&in_flight_keys, &a, b"x", passing());
+        let first = complete_request(&in_flight_keys, &a, b"x", passing());
         assert_ne!(
-            key_of(&in_flight_keys, &b, b"x", Ok(())),
+            complete_request(&in_flight_keys, &b, b"x", Ok(())),
             first,
             "another requester"
         );
         assert_ne!(
-            key_of(&in_flight_keys, &a, b"y", Ok(())),
+            complete_request(&in_flight_keys, &a, b"y", Ok(())),
             first,
             "another body"
         );
-        assert_eq!(key_of(&in_flight_keys, &a, b"x", passing()), first);
-        assert_eq!(key_of(&in_flight_keys, &a, b"x", Ok(())), first);
-        let next = key_of(
+        assert_eq!(
+            complete_request(&in_flight_keys, &a, b"x", passing()),
+            first
+        );
+        assert_eq!(complete_request(&in_flight_keys, &a, b"x", Ok(())), first);
+        let next = complete_request(
             &in_flight_keys,
             &a,
             b"x",
@@ -185,20 +188,20 @@ mod tests {
         );
         assert_ne!(next, first, "it was answered");
         assert_ne!(
-            key_of(&in_flight_keys, &a, b"x", Ok(())),
+            complete_request(&in_flight_keys, &a, b"x", Ok(())),
             next,
-            "it was refused"
+            "it was rejected"
         );
         assert!(in_flight_keys.kept.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn each_of_several_requests_alike_that_got_no_answer_is_known_again() {
+    fn equal_unanswered_requests_keep_their_keys() {
         let in_flight_keys = InFlightKeys::default();
         let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
-        let new = || in_flight_keys.idempotency_key(RequestKind::Add, &source, &headers, b"x");
-        let keys = |tickets: &[IdempotencyKey<'_>]| {
-            let mut keys: Vec<_> = tickets.iter().map(|t| t.key().to_owned()).collect();
+        let new = || in_flight_keys.key_for_request(RequestKind::Add, &source, &headers, b"x");
+        let keys = |requests: &[IdempotencyKey<'_>]| {
+            let mut keys: Vec<_> = requests.iter().map(|t| t.key().to_owned()).collect();
             keys.sort();
             keys
         };
@@ -212,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn requests_at_the_same_time_are_different_requests() {
+    fn concurrent_equal_requests_get_different_keys() {
         let in_flight_keys = InFlightKeys::default();
         let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
-        let new = || in_flight_keys.idempotency_key(RequestKind::Remove, &source, &headers, b"x");
+        let new = || in_flight_keys.key_for_request(RequestKind::Remove, &source, &headers, b"x");
         let (first, second) = (new().unwrap(), new().unwrap());
         assert_ne!(first.key(), second.key());
     }

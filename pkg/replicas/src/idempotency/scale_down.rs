@@ -1,11 +1,12 @@
-//! Which requests lowered the declared counts, and who goes for that, in annotations that change together with them. A request that comes again,
-//! because its second write failed, must not lower them twice, and whoever else takes some away must not choose the same.
+//! Records which requests lowered the declared counts, and the names that are deleted for it, in
+//! annotations that are written together with the counts. A repeated request must not lower the counts
+//! twice, and another request must not choose the same names. See docs/decisions/0009 and 0014.
 
 use std::collections::HashMap;
 
 use di_api::{Role, names};
 use di_cache::JobView;
-use di_plan::find_entry;
+use di_plan::find;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -14,17 +15,17 @@ use serde_json::{Value, json};
 use super::history::is_unexpired;
 use crate::mutate::ReplicaGroupRef;
 
-/// Counts that are kept, of all requests.
-const MOST_KEPT: usize = 64;
-/// Names that are kept, of all requests, the newest first: annotations have little room.
-const MOST_NAMES: usize = 1024;
+/// Limit of records over all requests.
+const MAX_RECORDS: usize = 64;
+/// Limit of names over all records; the newest are kept. Annotations have a size limit.
+const MAX_NAMES: usize = 1024;
 
-/// What is taken away of a bucket.
+/// A scale-down of one declared count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScaleDown {
-    /// By how much it is lowered.
+    /// Number of replicas.
     pub(crate) by: i32,
-    /// Who goes for that; those that were not planned yet had no name.
+    /// Names of the deleted replicas. Replicas without a plan entry have no name.
     pub(crate) names: Vec<String>,
 }
 
@@ -37,12 +38,12 @@ struct RecordedScaleDown {
     by: i32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
-    /// When it was; nothing where an older version wrote it, which is taken to be long ago.
+    /// Time of the request. Older versions wrote none; such a record counts as expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Time>,
 }
 
-/// What the request of this key has taken of the declared replicas lately.
+/// Returns the recent scale-downs of the request with this key.
 pub(crate) fn recorded_scale_downs(
     job: &JobView,
     key: &str,
@@ -57,13 +58,13 @@ pub(crate) fn recorded_scale_downs(
     .collect()
 }
 
-/// Who goes because of any request.
+/// Returns the names that recent requests of any key delete.
 pub(crate) fn recorded_pod_names(job: &JobView, now: Timestamp) -> Vec<String> {
     let all = read_records(job, now).into_iter();
     all.flat_map(|lowered| lowered.names).collect()
 }
 
-/// The fields of the job that note what the request of this key takes, each a path and what is to stand there.
+/// Returns the annotations that record the scale-down of this key, each a path and its value.
 pub(crate) fn record_fields(
     job: &JobView,
     key: &str,
@@ -90,29 +91,31 @@ pub(crate) fn record_fields(
             });
         }
     }
-    all.drain(..all.len().saturating_sub(MOST_KEPT));
-    let mut room = MOST_NAMES;
+    all.drain(..all.len().saturating_sub(MAX_RECORDS));
+    let mut names_left = MAX_NAMES;
     for lowered in all.iter_mut().rev() {
-        lowered.names.truncate(room);
-        room -= lowered.names.len();
+        lowered.names.truncate(names_left);
+        names_left -= lowered.names.len();
     }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
-    let notes = std::iter::once((names::SCALE_DOWNS_ANNOTATION, text)).chain(pods_to_delete);
+    let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::LET_GO_ANNOTATION, all));
+    let annotations_to_set =
+        std::iter::once((names::LOWERED_ANNOTATION, text)).chain(pods_to_delete);
     let path = ["metadata", "annotations"].map(str::to_owned).to_vec();
-    // Where there are none, there is nothing that one could be added to.
+    // Without annotations, JSON patch cannot add a single one.
     if job.metadata.annotations.is_none() {
-        let notes: HashMap<_, _> = notes.collect();
-        return vec![(path, json!(notes))];
+        let annotations_to_set: HashMap<_, _> = annotations_to_set.collect();
+        return vec![(path, json!(annotations_to_set))];
     }
     let at = |annotation: &str| [&path[..], &[annotation.to_owned()]].concat();
-    notes
+    annotations_to_set
         .map(|(annotation, text)| (at(annotation), text.into()))
         .collect()
 }
 
-/// Whom the reconciler is to take, should it come first: also those that were named before and are yet to go.
+/// Returns the pods that the reconciler deletes first, including earlier ones that still exist.
+/// It may reconcile the lowered count before the status is written. See docs/decisions/0014.
 fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) -> Option<String> {
     let new: Vec<&str> = lower
         .values()
@@ -122,21 +125,21 @@ fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) ->
         return None;
     }
     let annotations = job.metadata.annotations.as_ref();
-    let before = annotations.and_then(|all| all.get(names::PODS_TO_DELETE_ANNOTATION));
+    let before = annotations.and_then(|all| all.get(names::LET_GO_ANNOTATION));
     let before = before.into_iter().flat_map(|all| all.split(','));
-    let stay = before.filter(|name| {
-        find_entry(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
+    let remaining = before.filter(|name| {
+        find(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
     });
-    let mut all: Vec<&str> = stay.collect();
+    let mut all: Vec<&str> = remaining.collect();
     all.extend(&new);
     Some(all.join(","))
 }
 
-/// What is noted of keys that have not expired. Whatever cannot be read was not written by us.
+/// Reads the records that have not expired. Text that cannot be parsed counts as none.
 fn read_records(job: &JobView, now: Timestamp) -> Vec<RecordedScaleDown> {
     let annotations = job.metadata.annotations.as_ref();
     let mut all: Vec<RecordedScaleDown> = annotations
-        .and_then(|all| serde_json::from_str(all.get(names::SCALE_DOWNS_ANNOTATION)?).ok())
+        .and_then(|all| serde_json::from_str(all.get(names::LOWERED_ANNOTATION)?).ok())
         .unwrap_or_default();
     all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| is_unexpired(at, now)));
     all

@@ -15,7 +15,7 @@ use crate::{
     state::{JobRef, SharedState, call_api},
 };
 
-/// Writes the declared counts, where they change, and then the status.
+/// Writes the declared counts if they change, and then the status.
 pub(super) async fn write_change(
     state: &SharedState,
     job: &JobRef,
@@ -36,7 +36,8 @@ pub(super) async fn write_change(
     Ok(state.jobs.record_write(written.await?))
 }
 
-/// The fields of the status that change, each a path and its value: the plan, what follows from it, and which requests were answered.
+/// Returns the status fields to write, each a path and its value: the plan, the counts and the
+/// request history.
 pub(super) fn status_fields(
     job: &JobView,
     draft: JobChange,
@@ -69,12 +70,13 @@ pub(super) fn status_fields(
                 .map(|(name, value)| (vec![root.clone(), name], value))
                 .collect()
         }
-        // Where there is none, there is nothing that a field could be added to.
+        // Without a status, JSON patch cannot add a field to it.
         status => vec![(vec![root], status)],
     }
 }
 
-/// Declares fewer replicas: first, or the reconciler would make new ones for those that go.
+/// Lowers the declared counts. This is written before the status: otherwise the reconciler replaces
+/// the removed replicas. See docs/decisions/0014.
 async fn lower_declared_counts(
     state: &SharedState,
     job: &JobRef,
@@ -83,7 +85,7 @@ async fn lower_declared_counts(
 ) -> Result<JobRef> {
     let counts = lower
         .iter()
-        .filter_map(|(bucket, fewer)| declared_count_field(job, bucket, fewer.by));
+        .filter_map(|(group, fewer)| declared_count_field(job, group, fewer.by));
     let fields = counts.chain(scale_down::record_fields(
         job,
         request,
@@ -96,7 +98,7 @@ async fn lower_declared_counts(
     Ok(state.jobs.record_write(sent.await?))
 }
 
-/// Where a declared count stands in the job, and what it is when it is lowered.
+/// Returns the path of a declared count and its lowered value.
 fn declared_count_field(
     job: &JobView,
     (role, group): &ReplicaGroupRef,

@@ -1,28 +1,28 @@
 use di_api::{
     ReplicaResources,
-    quantity::{NANOS_PER_UNIT, parse_nanos},
+    quantity::{NANO, nanos},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
 
-use super::name;
+use super::parse_name;
 use crate::error::{Error, Result};
 
-/// The coordinator that a request is about.
+/// The coordinator of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) namespace: String,
     pub(crate) coordinator: String,
 }
 
-/// Replicas of one role to be added.
+/// The replicas of one role in a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ReplicaRequest {
     pub(crate) count: usize,
     pub(crate) resources: ReplicaResources,
 }
 
-/// Replicas to be added.
+/// The body of a POST: replicas to add.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AddRequest {
     pub(crate) target: Target,
@@ -30,7 +30,7 @@ pub(crate) struct AddRequest {
     pub(crate) learners: ReplicaRequest,
 }
 
-/// How many replicas are to be removed.
+/// The body of a DELETE: how many replicas to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoveRequest {
     pub(crate) target: Target,
@@ -38,7 +38,7 @@ pub(crate) struct RemoveRequest {
     pub(crate) learners: usize,
 }
 
-/// Replicas that failed, by pod name.
+/// The body of a failure report: pod names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedRequest {
     pub(crate) target: Target,
@@ -47,11 +47,11 @@ pub(crate) struct FailedRequest {
 
 impl AddRequest {
     pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
-        let body = object(body)?;
+        let body = parse_object(body)?;
         let request = Self {
-            target: target(&body)?,
-            collectors: part(&body, "collectors", most)?,
-            learners: part(&body, "learners", most)?,
+            target: parse_target(&body)?,
+            collectors: parse_replicas(&body, "collectors", most)?,
+            learners: parse_replicas(&body, "learners", most)?,
         };
         if request.collectors.count + request.learners.count > most {
             return Err(Error::Invalid(format!(
@@ -61,14 +61,14 @@ impl AddRequest {
         Ok(request)
     }
 
-    /// Whether it asks for nothing.
+    /// Whether the request is for no replicas.
     pub(crate) fn is_empty(&self) -> bool {
         self.collectors.count + self.learners.count == 0
     }
 
-    /// What is noted of it.
-    pub(crate) fn asked(&self) -> String {
-        asked(&self.collectors, &self.learners)
+    /// The description that the request history stores.
+    pub(crate) fn description(&self) -> String {
+        describe_request(&self.collectors, &self.learners)
     }
 }
 
@@ -78,50 +78,55 @@ impl std::fmt::Display for ReplicaRequest {
         if self.count == 0 {
             return Ok(());
         }
-        let mut all = self.resources.named_quantities();
-        all.try_for_each(|(name, quantity)| write!(f, " of {name} {}", same(&quantity.0)))
+        let mut all = self.resources.quantities();
+        all.try_for_each(|(name, quantity)| {
+            write!(f, " of {name} {}", normalize_quantity(&quantity.0))
+        })
     }
 }
 
-/// A quantity in the one form of all that mean the same.
-fn same(quantity: &str) -> String {
-    match parse_nanos(quantity) {
-        Some(nanos) if nanos % NANOS_PER_UNIT == 0 => (nanos / NANOS_PER_UNIT).to_string(),
+/// Returns the canonical form of a quantity.
+fn normalize_quantity(quantity: &str) -> String {
+    match nanos(quantity) {
+        Some(nanos) if nanos % NANO == 0 => (nanos / NANO).to_string(),
         Some(nanos) => format!("{nanos}n"),
         None => quantity.to_owned(),
     }
 }
 
-/// What a request asks for, as it is noted.
-fn asked(collectors: impl std::fmt::Display, learners: impl std::fmt::Display) -> String {
+/// Describes a request in one canonical form, to compare repeated requests.
+fn describe_request(
+    collectors: impl std::fmt::Display,
+    learners: impl std::fmt::Display,
+) -> String {
     format!("collectors {collectors}, learners {learners}")
 }
 
 impl RemoveRequest {
     pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
-        let body = object(body)?;
+        let body = parse_object(body)?;
         Ok(Self {
-            target: target(&body)?,
-            collectors: part(&body, "collectors", most)?.count,
-            learners: part(&body, "learners", most)?.count,
+            target: parse_target(&body)?,
+            collectors: parse_replicas(&body, "collectors", most)?.count,
+            learners: parse_replicas(&body, "learners", most)?.count,
         })
     }
 
-    /// Whether it asks for nothing.
+    /// Whether the request is for no replicas.
     pub(crate) fn is_empty(&self) -> bool {
         self.collectors + self.learners == 0
     }
 
-    /// What is noted of it.
-    pub(crate) fn asked(&self) -> String {
-        asked(self.collectors, self.learners)
+    /// The description that the request history stores.
+    pub(crate) fn description(&self) -> String {
+        describe_request(self.collectors, self.learners)
     }
 }
 
 impl FailedRequest {
     pub(crate) fn parse(body: &[u8]) -> Result<Self> {
-        let body = object(body)?;
-        let target = target(&body)?;
+        let body = parse_object(body)?;
+        let target = parse_target(&body)?;
         let mut pods: Vec<String> = Vec::new();
         for field in ["collectors", "learners"] {
             let list = match body.get(field) {
@@ -133,7 +138,7 @@ impl FailedRequest {
                 let Some(item) = item.as_str() else {
                     return Err(Error::Invalid(format!("{field} must be a list of names")));
                 };
-                pods.extend(pod_of(item, &target.namespace).map(str::to_owned));
+                pods.extend(parse_pod_name(item, &target.namespace).map(str::to_owned));
             }
         }
         let mut seen = std::collections::HashSet::new();
@@ -142,8 +147,8 @@ impl FailedRequest {
     }
 }
 
-/// The pod that a name or URL (`pod.namespace:port`) means; nothing for one of another namespace.
-fn pod_of<'a>(name_or_url: &'a str, namespace: &str) -> Option<&'a str> {
+/// Returns the pod name of a name or URL (`pod.namespace:port`), or none for another namespace.
+fn parse_pod_name<'a>(name_or_url: &'a str, namespace: &str) -> Option<&'a str> {
     let host = name_or_url
         .split_once("://")
         .map_or(name_or_url, |(_, rest)| rest);
@@ -154,18 +159,18 @@ fn pod_of<'a>(name_or_url: &'a str, namespace: &str) -> Option<&'a str> {
     }
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>> {
+fn parse_object(body: &[u8]) -> Result<Map<String, Value>> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Error::Invalid("the body must be a JSON object".to_owned())),
-        Err(error) => Err(Error::Invalid(format!("the body is no JSON: {error}"))),
+        Err(error) => Err(Error::Invalid(format!("the body is not JSON: {error}"))),
     }
 }
 
-fn target(body: &Map<String, Value>) -> Result<Target> {
+fn parse_target(body: &Map<String, Value>) -> Result<Target> {
     let field = |key: &str| match body.get(key) {
-        None | Some(Value::Null) => name(key, ""),
-        Some(Value::String(value)) => name(key, value),
+        None | Some(Value::Null) => parse_name(key, ""),
+        Some(Value::String(value)) => parse_name(key, value),
         Some(_) => Err(Error::Invalid(format!("{key} must be a string"))),
     };
     Ok(Target {
@@ -174,7 +179,8 @@ fn target(body: &Map<String, Value>) -> Result<Target> {
     })
 }
 
-fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<ReplicaRequest> {
+/// Parses the replicas of one role. `cpu` and `gpu` are the names of older clients.
+fn parse_replicas(body: &Map<String, Value>, field: &str, most: usize) -> Result<ReplicaRequest> {
     let part = match body.get(field) {
         None | Some(Value::Null) => return Ok(ReplicaRequest::default()),
         Some(Value::Object(part)) => part,
@@ -182,14 +188,14 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<ReplicaRe
     };
     let either = |key: &str, older: &str| part.get(key).or_else(|| part.get(older));
     let resource = |key: &str, value: Option<&Value>| {
-        let what = "a quantity, such as 500m, 2 or 1Gi";
-        quantity(&format!("{field}.{key}"), value, what, 1)
+        let expected = "a quantity, such as 500m, 2 or 1Gi";
+        parse_quantity(&format!("{field}.{key}"), value, expected, 1)
     };
-    let gpus = quantity(
+    let gpus = parse_quantity(
         &format!("{field}.gpus"),
         either("gpus", "gpu"),
         "a whole number",
-        NANOS_PER_UNIT,
+        NANO,
     );
     let resources = ReplicaResources {
         cpus: resource("cpus", either("cpus", "cpu"))?,
@@ -197,18 +203,18 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<ReplicaRe
         memory: resource("memory", part.get("memory"))?,
     };
     Ok(ReplicaRequest {
-        count: count(&format!("{field}.replicas"), part.get("replicas"), most)?,
+        count: parse_count(&format!("{field}.replicas"), part.get("replicas"), most)?,
         resources,
     })
 }
 
-fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
+fn parse_count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return Ok(0);
     };
     let number = match value {
         Value::String(digits) => digits.parse().ok().filter(|_| !digits.starts_with('+')),
-        value => value.as_u64().or_else(|| whole(value.as_f64()?)),
+        value => value.as_u64().or_else(|| as_whole_number(value.as_f64()?)),
     };
     number
         .and_then(|number| usize::try_from(number).ok())
@@ -220,40 +226,41 @@ fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
         })
 }
 
-/// JSON does not tell 2.0 from 2.
+/// Accepts 2.0 as 2: JSON has one number type.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
-fn whole(number: f64) -> Option<u64> {
+fn as_whole_number(number: f64) -> Option<u64> {
     let fits = number.fract() == 0.0 && (0.0..=1e15).contains(&number);
     fits.then_some(number as u64)
 }
 
-/// Kubernetes' own quantities end there.
-const LARGEST: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
-/// The longest text of a quantity.
-const LONGEST: usize = 64;
+/// Upper bound of Kubernetes quantities, in nanos.
+const MAX_NANOS: i128 = i64::MAX as i128 * NANO;
+/// Maximum length of a quantity.
+const MAX_QUANTITY_LEN: usize = 64;
 
-/// A quantity as a string or a number, a multiple of `unit`; zero and the empty string leave it to the template.
-fn quantity(
+/// Parses a quantity, a string or a number and a multiple of `unit`. Zero and the empty string mean the
+/// value of the template.
+fn parse_quantity(
     field: &str,
     value: Option<&Value>,
-    what: &str,
+    expected: &str,
     unit: i128,
 ) -> Result<Option<Quantity>> {
-    let refused = || Err(Error::Invalid(format!("{field} must be {what}")));
+    let invalid = || Err(Error::Invalid(format!("{field} must be {expected}")));
     let quantity = match value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => text.trim().to_owned(),
         Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return refused(),
+        Some(_) => return invalid(),
     };
     if quantity.is_empty() {
         return Ok(None);
     }
-    match parse_nanos(&quantity) {
+    match nanos(&quantity) {
         Some(0) => Ok(None),
-        Some(nanos @ 1..=LARGEST) if quantity.len() <= LONGEST && nanos % unit == 0 => {
+        Some(nanos @ 1..=MAX_NANOS) if quantity.len() <= MAX_QUANTITY_LEN && nanos % unit == 0 => {
             Ok(Some(Quantity(quantity)))
         }
-        _ => refused(),
+        _ => invalid(),
     }
 }

@@ -5,9 +5,9 @@ use utoipa::ToSchema;
 
 use super::schema;
 
-/// Every answer to a request that was served.
+/// A successful response.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(clippy::struct_field_names)] // as it goes over the wire
+#[allow(clippy::struct_field_names)] // the wire format
 pub(crate) struct Success<T> {
     #[schema(schema_with = schema::always_true)]
     success: bool,
@@ -17,19 +17,19 @@ pub(crate) struct Success<T> {
     data: T,
 }
 
-/// Every answer to a request that was not served.
+/// An error response.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Failure {
     #[schema(schema_with = schema::always_false)]
     success: bool,
     #[schema(schema_with = schema::always_one)]
     code: u8,
-    /// Why, for people; it has no quotes.
+    /// Human-readable reason, without quotes.
     message: String,
     data: Nothing,
 }
 
-/// The data of an answer that has none.
+/// The `null` data of a response without data.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Nothing;
 
@@ -54,15 +54,15 @@ impl Replicas {
         }
     }
 
-    /// Whether it has no replica.
+    /// Whether there are no replicas.
     pub(crate) fn is_empty(&self) -> bool {
         self.collectors.is_empty() && self.learners.is_empty()
     }
 }
 
 impl Replicas {
-    /// The record of an aggregator, whose learners are the processes of its ddp learners.
-    pub(crate) fn of_aggregator(namespace: &str, aggregator: &str, learners: Vec<String>) -> Self {
+    /// The record of an aggregator; its learners are the processes of its ddp learners.
+    pub(crate) fn for_aggregator(namespace: &str, aggregator: &str, learners: Vec<String>) -> Self {
         Self {
             namespace: namespace.to_owned(),
             coordinator: aggregator.to_owned(),
@@ -71,9 +71,9 @@ impl Replicas {
         }
     }
 
-    /// The same, for one who calls the coordinator by another of its job's names.
+    /// Returns the record with the coordinator name that the request used.
     #[must_use]
-    pub(crate) fn named(self, coordinator: &str) -> Self {
+    pub(crate) fn with_coordinator(self, coordinator: &str) -> Self {
         Self {
             coordinator: coordinator.to_owned(),
             ..self
@@ -103,7 +103,8 @@ impl Failure {
     }
 }
 
-/// DI-engine's command line turns answers into Python's notation and back, replacing quotes and the word None on the way.
+/// Removes quotes and the word None: the command line of DI-engine converts responses to Python
+/// notation and back by text replacement.
 fn to_client_safe(message: &str) -> String {
     message
         .chars()

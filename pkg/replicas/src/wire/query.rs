@@ -1,29 +1,29 @@
 use axum::http::Uri;
 use utoipa::IntoParams;
 
-use super::{name, schema};
+use super::{parse_name, schema};
 use crate::error::{Error, Result};
 
-/// Which replicas are to be listed.
+/// The query of a list request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Query {
-    /// Of this namespace; all others need it.
+    /// List this namespace only. The other parameters need it.
     #[param(schema_with = schema::query_name, required = false)]
     pub(crate) namespace: Option<String>,
-    /// Of this coordinator.
+    /// List the replicas of this coordinator.
     #[param(schema_with = schema::query_name, required = false)]
     pub(crate) coordinator: Option<String>,
-    /// Of this aggregator.
+    /// List the ddp learners of this aggregator.
     #[param(schema_with = schema::query_name, required = false)]
     pub(crate) aggregator: Option<String>,
-    /// Of this name.
+    /// List the replica of this name.
     #[param(schema_with = schema::query_name, required = false)]
     pub(crate) name: Option<String>,
 }
 
 impl Query {
-    /// Keys are known whatever their case; an empty value is as none.
+    /// Parses the query. Keys are case-insensitive; an empty value counts as none.
     pub(crate) fn parse(uri: &Uri) -> Result<Self> {
         let mut query = Self::default();
         for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -34,7 +34,8 @@ impl Query {
                 ("name", &mut query.name),
             ];
             let mut known = known.into_iter();
-            let Some((what, field)) = known.find(|(what, _)| key.eq_ignore_ascii_case(what)) else {
+            let Some((known_key, field)) = known.find(|(name, _)| key.eq_ignore_ascii_case(name))
+            else {
                 return Err(Error::Invalid(format!(
                     "unknown query key {key}; known are namespace, coordinator, aggregator and name"
                 )));
@@ -43,19 +44,20 @@ impl Query {
                 continue;
             }
             if field.is_some() {
-                return Err(Error::Invalid(format!("query key {what} stands twice")));
+                return Err(Error::Invalid(format!("query key {known_key} is repeated")));
             }
-            *field = Some(name(what, &value)?);
+            *field = Some(parse_name(known_key, &value)?);
         }
-        query.check()?;
+        query.check_namespace()?;
         Ok(query)
     }
 
-    fn check(&self) -> Result<()> {
-        let asked = [&self.coordinator, &self.aggregator, &self.name];
-        if self.namespace.is_none() && asked.into_iter().any(Option::is_some) {
+    fn check_namespace(&self) -> Result<()> {
+        let filters = [&self.coordinator, &self.aggregator, &self.name];
+        if self.namespace.is_none() && filters.into_iter().any(Option::is_some) {
             return Err(Error::Invalid(
-                "namespace is missing: a coordinator, aggregator or name is looked for in one namespace".to_owned(),
+                "namespace is missing: coordinator, aggregator and name need a namespace"
+                    .to_owned(),
             ));
         }
         Ok(())

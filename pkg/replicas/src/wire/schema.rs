@@ -1,4 +1,4 @@
-//! Schemas of what the parsers beside this file take, and of the fixed fields of answers.
+//! OpenAPI schemas of the request bodies and of the constant fields of responses.
 
 use serde_json::{Value, json};
 use utoipa::{
@@ -8,21 +8,21 @@ use utoipa::{
 
 use super::{AddRequest, FailedRequest, MAX_NAME_LEN, Nothing, RemoveRequest};
 
-/// Names as [`super::name`] takes them.
+/// Names that [`super::parse_name`] accepts.
 const NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 const NAME_OR_NOTHING: &str = "^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$";
-/// Quantities as Kubernetes writes them; [`di_api::quantity`] is stricter about their size only.
+/// Kubernetes quantities; only the size check of [`di_api::quantity`] is stricter.
 const QUANTITY: &str = "^([0-9]{1,15}(\\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi)?)?$";
-/// Small enough to be below any limit.
+/// A count that is below any limit.
 const COUNT: &str = "^[0-9]{1,2}$";
 
-fn of(schema: Value) -> RefOr<Schema> {
-    // Fixed text, which the tests of the document read.
+fn to_schema(schema: Value) -> RefOr<Schema> {
+    // The text is constant, and tests of the document check it.
     serde_json::from_value(schema).unwrap_or_default()
 }
 
 fn constant_schema(type_: &str, value: impl Into<Value>) -> RefOr<Schema> {
-    of(json!({"type": type_, "enum": [value.into()]}))
+    to_schema(json!({"type": type_, "enum": [value.into()]}))
 }
 
 pub(crate) fn always_true() -> RefOr<Schema> {
@@ -41,12 +41,12 @@ pub(crate) fn always_one() -> RefOr<Schema> {
     constant_schema("integer", 1)
 }
 
-/// A query value, which may be empty.
+/// A query value; it may be empty.
 pub(crate) fn query_name() -> RefOr<Schema> {
-    of(json!({"type": "string", "pattern": NAME_OR_NOTHING, "maxLength": MAX_NAME_LEN}))
+    to_schema(json!({"type": "string", "pattern": NAME_OR_NOTHING, "maxLength": MAX_NAME_LEN}))
 }
 
-fn body(parts: &Value) -> RefOr<Schema> {
+fn body_schema(parts: &Value) -> RefOr<Schema> {
     let name = json!({"type": "string", "pattern": NAME, "maxLength": MAX_NAME_LEN});
     let mut schema = json!({
         "type": "object",
@@ -56,10 +56,10 @@ fn body(parts: &Value) -> RefOr<Schema> {
     for field in ["collectors", "learners"] {
         schema["properties"][field].clone_from(parts);
     }
-    of(schema)
+    to_schema(schema)
 }
 
-fn count() -> Value {
+fn count_schema() -> Value {
     json!({"anyOf": [
         {"type": "integer", "minimum": 0},
         {"type": "string", "pattern": COUNT},
@@ -67,23 +67,24 @@ fn count() -> Value {
     ]})
 }
 
-fn quantity(number: &Value) -> Value {
+fn quantity_schema(number: &Value) -> Value {
     json!({"anyOf": [number, {"type": "string", "pattern": QUANTITY}, {"type": "null"}]})
 }
 
 impl PartialSchema for AddRequest {
     fn schema() -> RefOr<Schema> {
-        let amount =
-            quantity(&json!({"type": "number", "minimum": 0, "maximum": 1_000_000_000_000_i64}));
+        let amount = quantity_schema(
+            &json!({"type": "number", "minimum": 0, "maximum": 1_000_000_000_000_i64}),
+        );
         let whole = json!({"anyOf": [
             {"type": "integer", "minimum": 0, "maximum": 1_000_000},
             {"type": "string", "pattern": "^[0-9]{0,6}$"},
             {"type": "null"},
         ]});
-        body(&json!({
+        body_schema(&json!({
             "type": ["object", "null"],
             "properties": {
-                "replicas": count(),
+                "replicas": count_schema(),
                 "cpus": amount, "cpu": amount, "memory": amount,
                 "gpus": whole, "gpu": whole,
             },
@@ -93,13 +94,15 @@ impl PartialSchema for AddRequest {
 
 impl PartialSchema for RemoveRequest {
     fn schema() -> RefOr<Schema> {
-        body(&json!({"type": ["object", "null"], "properties": {"replicas": count()}}))
+        body_schema(
+            &json!({"type": ["object", "null"], "properties": {"replicas": count_schema()}}),
+        )
     }
 }
 
 impl PartialSchema for FailedRequest {
     fn schema() -> RefOr<Schema> {
-        body(&json!({
+        body_schema(&json!({
             "type": ["array", "null"],
             "items": {"type": "string", "description": "Name or URL of a pod"},
         }))
@@ -108,7 +111,7 @@ impl PartialSchema for FailedRequest {
 
 impl PartialSchema for Nothing {
     fn schema() -> RefOr<Schema> {
-        of(json!({"type": "null"}))
+        to_schema(json!({"type": "null"}))
     }
 }
 
