@@ -61,7 +61,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
 struct Echo(Slot<u64>);
 
 impl Component<u64> for Echo {
-    fn take(&mut self, signal: u64) {
+    fn handle_signal(&mut self, signal: u64) {
         self.0.emit(signal);
     }
 }

@@ -172,7 +172,7 @@ fn pod_by_address(
     address: IpAddr,
     action: Action<'_>,
 ) -> Option<Arc<PodView>> {
-    let pod = state.pods.by_address(address);
+    let pod = state.pods.find_by_address(address);
     pod.filter(|pod| !pod.deleting || action.is_allowed_for(pod))
 }
 
@@ -184,7 +184,7 @@ async fn wait_for_pod(
 ) -> Option<Arc<PodView>> {
     let address = address?;
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         if let Some(pod) = pod_by_address(state, address, action) {
@@ -200,8 +200,8 @@ fn has_pod_without_address(state: &SharedState, action: Action<'_>) -> bool {
         return false;
     };
     let (key, now) = ((namespace.to_owned(), job.to_owned()), Timestamp::now());
-    state.pods.read(&key, |pods| {
-        pods.iter().any(|pod| pod.may_have_address(now))
+    state.pods.read_objects(&key, |pods| {
+        pods.iter().any(|pod| pod.is_awaiting_address(now))
     })
 }
 

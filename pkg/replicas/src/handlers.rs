@@ -13,7 +13,7 @@ use axum::{
 };
 use di_api::{Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, Listing, find, port_of};
+use di_plan::{Job, Listing, find_entry, port_of_entry};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -82,7 +82,7 @@ async fn find_aggregator(
     let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
     let key = (namespace.to_owned(), job.to_owned());
     let has_aggregator = |job: &JobView| {
-        find(job.plan(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+        find_entry(job.plan_entries(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
     };
     let to_not_found = |error| match error {
         Error::NotFound(_) => unknown(),
@@ -150,19 +150,19 @@ fn replica_urls<'a>(
     job: &JobView,
     replicas: impl IntoIterator<Item = (Role, &'a str)>,
 ) -> Replicas {
-    let plan = job.plan();
+    let plan = job.plan_entries();
     let mut found = Listing::default();
-    state.pods.read(key, |pods| {
+    state.pods.read_objects(key, |pods| {
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns_pod(job, pod) => pod.port,
-                _ => find(plan, name).map_or_else(|| job.port(role), |entry| port_of(job, entry)),
+                _ => find_entry(plan, name).map_or_else(|| job.role_port(role), |entry| port_of_entry(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,
                 _ => &mut found.learners,
             };
-            list.push(names::url(name, &key.0, port));
+            list.push(names::replica_url(name, &key.0, port));
         }
     });
     Replicas::new(key, found)

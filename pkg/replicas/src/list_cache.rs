@@ -88,7 +88,7 @@ impl ListCache {
     ) -> Option<Arc<CachedList>> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let list = kept.get(job.metadata.uid.as_deref()?)?;
-        let is_current = list.job.is(job)
+        let is_current = list.job.is_same_state(job)
             && list.until.is_none_or(|until| now < until)
             && list.pods == revision(&list.key);
         is_current.then(|| list.clone())
@@ -101,7 +101,7 @@ impl ListCache {
         };
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == kept.capacity() {
-            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is(&list.job)));
+            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is_same_state(&list.job)));
         }
         kept.insert(uid, list);
     }

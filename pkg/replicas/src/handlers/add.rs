@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find,
-    planned_as, planned_for, release_done, remove,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find_entry,
+    entry_kind, entries_of_request, retire_done, remove_entry,
 };
 use jiff::Timestamp;
 use kube::{
@@ -95,7 +95,7 @@ async fn add_replicas(
         let (kind, now) = (RequestKind::Add, Timestamp::now());
         if history::find_replay(job, kind, request_key, &description, now)?.is_some() {
             let plan = &mut draft.plan;
-            return Ok(planned_for(plan, request_key, instance.as_deref()));
+            return Ok(entries_of_request(plan, request_key, instance.as_deref()));
         }
         check_job_active(job)?;
         for (role, part) in &parts {
@@ -109,21 +109,21 @@ async fn add_replicas(
             draft,
             &parts,
             &Request {
-                incarnation: instance,
+                coordinator_instance: instance,
                 key: Some(request_key.to_owned()),
-                aggregator_port: template.port(),
+                aggregator_port: template.pod_port(),
                 ..Request::default()
             },
             |name| {
-                state.pods.read(key, |pods| {
+                state.pods.read_objects(key, |pods| {
                     // A lost replica still counts: a replacement takes its index.
-                    pods.get(name).is_some_and(PodView::has_done_its_work)
+                    pods.get(name).is_some_and(PodView::has_completed)
                 })
             },
         );
         check_aggregator_ports(&draft.plan, &planned, &template, &key.0)?;
         let fits = |plan: &[PlanEntry]| count_pods(plan) <= most.max(before);
-        release_done(&mut draft.plan, fits);
+        retire_done(&mut draft.plan, fits);
         if !fits(&draft.plan) {
             return Err(Error::Invalid(format!(
                 "DIJob {} has {before} replicas and may have at most {most}",
@@ -174,7 +174,7 @@ fn plan_replicas(
             ..request.clone()
         };
         let plan = &mut draft.plan;
-        let names = di_plan::request(
+        let names = di_plan::plan_request(
             job,
             plan,
             *role,
@@ -193,14 +193,14 @@ fn count_pods(plan: &[PlanEntry]) -> usize {
     let with_members: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
     let pods_of = |entry: &PlanEntry| {
         let has_no_members = entry.role == Role::Aggregator && !with_members.contains(&*entry.name);
-        1 + usize::try_from(entry.gpus()).unwrap_or(0) * usize::from(has_no_members)
+        1 + usize::try_from(entry.gpu_count()).unwrap_or(0) * usize::from(has_no_members)
     };
     plan.iter().filter(|e| e.is_wanted()).map(pods_of).sum()
 }
 
 /// Fails if the job has no template for the role, or the request has too many GPUs.
 fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
-    if job.part(role).is_none() {
+    if job.role_view(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
             job.name_any()
@@ -211,7 +211,7 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
         _ => 0,
     };
     // Each process listens on its own port.
-    let ports = i32::from(u16::MAX) - job.port(role) + 1;
+    let ports = i32::from(u16::MAX) - job.role_port(role) + 1;
     let most = names::MAX_LEARNER_GPUS.min(ports);
     if gpus > most {
         return Err(Error::Invalid(format!(
@@ -226,7 +226,7 @@ fn check_role(job: &JobView, role: Role, part: &ReplicaRequest) -> Result<()> {
 fn needs_aggregators(job: &JobView, parts: &[(Role, &ReplicaRequest)]) -> bool {
     parts
         .iter()
-        .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
+        .any(|(role, part)| entry_kind(job, *role, &part.resources).0 == Role::Aggregator)
 }
 
 /// Fails if a planned aggregator has no port, because the `AggregatorConfig` is missing or invalid.
@@ -238,12 +238,12 @@ fn check_aggregator_ports(
     namespace: &str,
 ) -> Result<()> {
     let has_no_port = |name: &str| {
-        find(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
+        find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
     };
     if !planned.iter().any(|(_, name)| has_no_port(name)) {
         return Ok(());
     }
-    let problem = template.lack(namespace).map(|(_, message)| message);
+    let problem = template.missing_reason(namespace).map(|(_, message)| message);
     Err(Error::Unavailable(problem.unwrap_or_else(|| {
         "the AggregatorConfig has not been read yet".to_owned()
     })))
@@ -271,7 +271,7 @@ async fn aggregator_template(
         if let Some(config) = read.await? {
             let config = serde_json::to_value(&config);
             let config = config.map_err(|error| Error::Invalid(error.to_string()))?;
-            return Ok(AggregatorTemplate::of(&config));
+            return Ok(AggregatorTemplate::from_config(&config));
         }
     }
     Ok(AggregatorTemplate::Missing)
@@ -297,11 +297,11 @@ fn coordinator_instance(
         return None;
     };
     let of = |pod: &PodView| CoordinatorInstance {
-        id: pod.incarnation(),
+        id: pod.coordinator_instance(),
         may_have_restarted: pod.restart_policy != RestartPolicy::Never,
     };
-    let coordinator = names::coordinator(&key.1);
-    state.pods.read(key, |pods| {
+    let coordinator = names::coordinator_name(&key.1);
+    state.pods.read_objects(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns_pod(job, pod));
         pod.map(of)
             .or_else(|| (requester.name == coordinator).then(|| of(requester)))
@@ -320,7 +320,7 @@ async fn wait_for_restart_status(
     request_key: &str,
 ) {
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         let may_be_restarted = state.jobs.get(key).is_some_and(|job| {
@@ -344,9 +344,9 @@ fn has_replicas_of_kinds(
 ) -> bool {
     let kinds: Vec<_> = parts
         .iter()
-        .map(|(role, part)| planned_as(job, *role, &part.resources))
+        .map(|(role, part)| entry_kind(job, *role, &part.resources))
         .collect();
-    job.plan()
+    job.plan_entries()
         .iter()
         .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(instance))
         .filter(|e| e.request_key.as_deref() != Some(request_key))
@@ -368,7 +368,7 @@ async fn rollback_request(
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
-    let pod_exists = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
+    let pod_exists = |name: &str| state.pods.read_objects(key, |pods| pods.get(name).is_some());
     let rollback = mutate_job(state, key, requester, |job, draft| {
         // The first attempt has recorded its time.
         let record = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
@@ -383,7 +383,7 @@ async fn rollback_request(
             .map(|e| e.name.clone())
             .collect();
         for name in &names {
-            remove(&mut draft.plan, name);
+            remove_entry(&mut draft.plan, name);
         }
         draft.rolled_back_request = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())

@@ -7,8 +7,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use di_api::names;
-use di_cache::{JobView, Key, Objects};
-use di_plan::{Job, Listing, aggregator_of, find, listing, next_change, processes};
+use di_cache::{JobView, Key, VersionedMap};
+use di_plan::{Job, Listing, aggregator_of, find_entry, list_replicas, next_change, list_processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -61,7 +61,7 @@ pub(crate) async fn list(
     if let Some(aggregator) = &query.aggregator {
         // The requester may read this coordinator's job only, so the existence of aggregators of
         // other jobs is not revealed.
-        let of = names::job_of_aggregator(aggregator).map(names::coordinator);
+        let of = names::job_of_aggregator(aggregator).map(names::coordinator_name);
         if let Some(coordinator) = coordinator
             && of.as_deref() != Some(coordinator)
         {
@@ -71,7 +71,7 @@ pub(crate) async fn list(
         }
         let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
         if let Some(name) = &query.name
-            && find(job.plan(), name).and_then(aggregator_of) != Some(aggregator)
+            && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
         {
             return Err(replica_not_found(namespace, name));
         }
@@ -113,7 +113,7 @@ pub(crate) enum ListData {
 /// Returns the list of the replicas that the coordinator can use, rendered or from the cache.
 fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
     let now = Timestamp::now();
-    let revision = |key: &Key| state.pods.read(key, Objects::revision);
+    let revision = |key: &Key| state.pods.read_objects(key, VersionedMap::revision);
     if let Some(list) = state.list_cache.get(job, now, revision) {
         return Ok(list);
     }
@@ -141,12 +141,12 @@ fn usable_replicas(
     job: &JobView,
     now: Timestamp,
 ) -> (u64, Replicas) {
-    let (revision, list) = state.pods.read_and_gone(key, |pods, was_deleted| {
+    let (revision, list) = state.pods.read_with_deleted(key, |pods, was_deleted| {
         if job.halted.is_some() {
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
-        let list = listing(job, pod, was_deleted, now, scheduling_grace_period(state));
+        let list = list_replicas(job, pod, was_deleted, now, scheduling_grace_period(state));
         (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
@@ -169,9 +169,9 @@ fn aggregator_processes(
 ) -> Replicas {
     let mut learners = Vec::new();
     if job.halted.is_none() {
-        learners = state.pods.read_and_gone(key, |pods, was_deleted| {
+        learners = state.pods.read_with_deleted(key, |pods, was_deleted| {
             let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
-            processes(job, query.aggregator, pod, was_deleted, Timestamp::now())
+            list_processes(job, query.aggregator, pod, was_deleted, Timestamp::now())
         });
     }
     if let Some(only) = query.only {
@@ -203,7 +203,7 @@ fn jobs_in_namespace(state: &SharedState, namespace: Option<&str>) -> impl Itera
         let of = job.metadata.namespace.as_deref();
         namespace.is_none_or(|namespace| of == Some(namespace))
     };
-    state.jobs.all().into_iter().filter(in_namespace)
+    state.jobs.list_all().into_iter().filter(in_namespace)
 }
 
 /// Returns the record of one replica, without its URL while it cannot be used.
@@ -214,10 +214,10 @@ fn single_replica(
     name: &str,
 ) -> Result<Replicas> {
     let asked =
-        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator(&job.name_any()));
+        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()));
     for job in jobs_in_namespace(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find(job.plan(), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {

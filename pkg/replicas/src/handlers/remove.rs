@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, release, release_declared, successor};
+use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -68,7 +68,7 @@ async fn remove_replicas(
         check_job_active(job)?;
         remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
         let recorded = recorded_scale_downs(job, request_key, now);
-        let pods = state.pods.of_job(key);
+        let pods = state.pods.list_by_job(key);
         let mut removed = Vec::new();
         for (role, count) in counts {
             removed.extend(scale_down_role(job, draft, &pods, role, count, &recorded));
@@ -103,15 +103,15 @@ fn role_of_name(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find(job.plan(), name).map_or_else(role_from_name, |entry| entry.role)
+    find_entry(job.plan_entries(), name).map_or_else(role_from_name, |entry| entry.role)
 }
 
 /// Removes replicas, or their successors, that other requests have chosen but not yet written to the
 /// status.
 fn remove_recorded(plan: &mut [PlanEntry], names: &[String]) {
     for name in names {
-        if let Some(latest) = successor(plan, name).map(|entry| entry.name.clone()) {
-            di_plan::remove(plan, &latest);
+        if let Some(latest) = find_successor(plan, name).map(|entry| entry.name.clone()) {
+            di_plan::remove_entry(plan, &latest);
         }
     }
 }
@@ -147,8 +147,8 @@ fn scale_down_role(
             left -= unplanned;
         }
     }
-    for name in release_declared(&mut draft.plan, pods, role, left) {
-        let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
+    for name in scale_down_declared(&mut draft.plan, pods, role, left) {
+        let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
         let fewer = draft.lower.entry((role, group)).or_default();
         fewer.by += 1;
         fewer.names.push(name.clone());
@@ -159,7 +159,7 @@ fn scale_down_role(
 
 /// Returns the declared counts of a role.
 fn declared_counts(job: &JobView, role: Role) -> Vec<(ReplicaGroupRef, usize)> {
-    let Some(part) = job.part(role) else {
+    let Some(part) = job.role_view(role) else {
         return Vec::new();
     };
     let groups = part.groups.iter();

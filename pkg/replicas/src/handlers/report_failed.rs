@@ -1,7 +1,7 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
-use di_plan::{PodView, RandomSuffixes, find, replace, successor};
+use di_plan::{PodView, RandomSuffixes, find_entry, replace, find_successor};
 use jiff::Timestamp;
 
 use super::{authorize_change, check_job_active, read_body, replica_urls, success_response};
@@ -27,7 +27,7 @@ pub(crate) async fn report_failed(
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let (job, replacements) = mutate_job(&state, &key, &requester, |job, draft| {
         check_job_active(job)?;
-        let pods = state.pods.of_job(&key);
+        let pods = state.pods.list_by_job(&key);
         Ok(replace_failed(
             job,
             draft,
@@ -65,13 +65,13 @@ fn replace_failed(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
-        let made = find(plan, name).and_then(PlanEntry::may_be_made_from);
+        let made = find_entry(plan, name).and_then(PlanEntry::earliest_creation);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
-            .and_then(|pod| pod.ran(now, most));
-        let is_replaced = find(plan, name).is_some_and(PlanEntry::is_wanted);
+            .and_then(|pod| pod.run_seconds(now, most));
+        let is_replaced = find_entry(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
         if let Some(fresh) = plan.last_mut().filter(|_| is_replaced) {
             fresh.reported = true;
@@ -79,7 +79,7 @@ fn replace_failed(
     }
     let mut successors: Vec<_> = failed
         .iter()
-        .filter_map(|name| successor(plan, name))
+        .filter_map(|name| find_successor(plan, name))
         .map(|entry| (entry.role, entry.name.clone()))
         .collect();
     successors.sort();
@@ -90,7 +90,7 @@ fn replace_failed(
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
-    use di_plan::find;
+    use di_plan::find_entry;
     use serde_json::json;
 
     use super::*;
@@ -125,8 +125,8 @@ mod tests {
         let next = draft.plan.last().unwrap();
         assert_eq!(answer, [(Role::Collector, next.name.clone())]);
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
-        assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
-        assert!(find(&draft.plan, "d").unwrap().is_wanted());
+        assert_eq!(find_entry(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use di_api::{Role, names};
 use di_cache::JobView;
-use di_plan::find;
+use di_plan::find_entry;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -99,9 +99,9 @@ pub(crate) fn record_fields(
     }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::LET_GO_ANNOTATION, all));
+    let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
     let annotations_to_set =
-        std::iter::once((names::LOWERED_ANNOTATION, text)).chain(pods_to_delete);
+        std::iter::once((names::SCALE_DOWNS_ANNOTATION, text)).chain(pods_to_delete);
     let path = ["metadata", "annotations"].map(str::to_owned).to_vec();
     // Without annotations, JSON patch cannot add a single one.
     if job.metadata.annotations.is_none() {
@@ -125,10 +125,10 @@ fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) ->
         return None;
     }
     let annotations = job.metadata.annotations.as_ref();
-    let before = annotations.and_then(|all| all.get(names::LET_GO_ANNOTATION));
+    let before = annotations.and_then(|all| all.get(names::PODS_TO_DELETE_ANNOTATION));
     let before = before.into_iter().flat_map(|all| all.split(','));
     let remaining = before.filter(|name| {
-        find(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
+        find_entry(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
     });
     let mut all: Vec<&str> = remaining.collect();
     all.extend(&new);
@@ -139,7 +139,7 @@ fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) ->
 fn read_records(job: &JobView, now: Timestamp) -> Vec<RecordedScaleDown> {
     let annotations = job.metadata.annotations.as_ref();
     let mut all: Vec<RecordedScaleDown> = annotations
-        .and_then(|all| serde_json::from_str(all.get(names::LOWERED_ANNOTATION)?).ok())
+        .and_then(|all| serde_json::from_str(all.get(names::SCALE_DOWNS_ANNOTATION)?).ok())
         .unwrap_or_default();
     all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| is_unexpired(at, now)));
     all

@@ -1,6 +1,6 @@
 use di_api::{
     ReplicaResources,
-    quantity::{NANO, nanos},
+    quantity::{NANOS_PER_UNIT, parse_nanos},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
@@ -78,7 +78,7 @@ impl std::fmt::Display for ReplicaRequest {
         if self.count == 0 {
             return Ok(());
         }
-        let mut all = self.resources.quantities();
+        let mut all = self.resources.named_quantities();
         all.try_for_each(|(name, quantity)| {
             write!(f, " of {name} {}", normalize_quantity(&quantity.0))
         })
@@ -87,8 +87,8 @@ impl std::fmt::Display for ReplicaRequest {
 
 /// Returns the canonical form of a quantity.
 fn normalize_quantity(quantity: &str) -> String {
-    match nanos(quantity) {
-        Some(nanos) if nanos % NANO == 0 => (nanos / NANO).to_string(),
+    match parse_nanos(quantity) {
+        Some(nanos) if nanos % NANOS_PER_UNIT == 0 => (nanos / NANOS_PER_UNIT).to_string(),
         Some(nanos) => format!("{nanos}n"),
         None => quantity.to_owned(),
     }
@@ -195,7 +195,7 @@ fn parse_replicas(body: &Map<String, Value>, field: &str, most: usize) -> Result
         &format!("{field}.gpus"),
         either("gpus", "gpu"),
         "a whole number",
-        NANO,
+        NANOS_PER_UNIT,
     );
     let resources = ReplicaResources {
         cpus: resource("cpus", either("cpus", "cpu"))?,
@@ -234,7 +234,7 @@ fn as_whole_number(number: f64) -> Option<u64> {
 }
 
 /// Upper bound of Kubernetes quantities, in nanos.
-const MAX_NANOS: i128 = i64::MAX as i128 * NANO;
+const MAX_NANOS: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 /// Maximum length of a quantity.
 const MAX_QUANTITY_LEN: usize = 64;
 
@@ -256,7 +256,7 @@ fn parse_quantity(
     if quantity.is_empty() {
         return Ok(None);
     }
-    match nanos(&quantity) {
+    match parse_nanos(&quantity) {
         Some(0) => Ok(None),
         Some(nanos @ 1..=MAX_NANOS) if quantity.len() <= MAX_QUANTITY_LEN && nanos % unit == 0 => {
             Ok(Some(Quantity(quantity)))

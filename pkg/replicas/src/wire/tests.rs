@@ -129,7 +129,7 @@ fn requests_that_cannot_be_served_say_why() {
         ),
     ] {
         let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
-        assert_eq!(error.status(), 400);
+        assert_eq!(error.display_status(), 400);
         assert!(error.to_string().starts_with(message), "{body}: {error}");
     }
 }
@@ -143,7 +143,7 @@ fn what_is_asked_for_is_noted_alike_however_it_is_written() {
             "learners": {"replicas": 0, "gpus": 1},
         });
         let request = AddRequest::parse(body.to_string().as_bytes(), 1000);
-        request.unwrap().asked()
+        request.unwrap().live_reads()
     };
     let noted = "collectors 2 of cpu 1 of memory 1073741824, learners 0";
     assert_eq!(asked(json!(1), "1Gi"), noted);

@@ -110,14 +110,14 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
         eventually("training", look, has_learned).await;
         let restarted = kubectl_di(&ns, &["restart", "train"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        let has_resumed = |log: &String| log.contains("going on from ");
+        let has_resumed = |log: &String| log.contains("resuming from ");
         eventually("resumed", look, has_resumed).await;
         kill_pod(&ns, &coordinator).await;
         let log = wait_until_solved(&ns, "train").await;
         // This log is from the recreated coordinator.
         let begun = logged_iterations(&log).next();
         assert!(begun > Some(0), "{log}");
-        assert!(log.contains("going on from "), "{log}");
+        assert!(log.contains("resuming from "), "{log}");
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, members};
+use di_plan::{Job, PodView, find_entry, group_members};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{authorize::owns_pod, state::SharedState};
@@ -27,23 +27,23 @@ pub(super) async fn wait_for_scheduling(
     let mut fewest = None;
     // From this time on, the missing pods count as rejected.
     let mut rejected_at = deadline;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         // The reconciler plans the ddp learners of aggregators during the wait.
         let known = state.jobs.get(key);
-        let plan = known.as_deref().map_or(&[][..], Job::plan);
-        let missing = state.pods.read(key, |pods| {
+        let plan = known.as_deref().map_or(&[][..], Job::plan_entries);
+        let missing = state.pods.read_objects(key, |pods| {
             let is_scheduled = |name: &str| {
                 pods.get(name)
                     .is_some_and(|pod| owns_pod(job, pod) && has_scheduling_result(pod))
             };
             let group_is_scheduled = |aggregator: &str| {
-                let mut all = members(plan, aggregator).peekable();
+                let mut all = group_members(plan, aggregator).peekable();
                 all.peek().is_some() && all.all(|member| is_scheduled(&member.name))
             };
             let is_aggregator =
-                |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+                |name: &str| find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unscheduled.retain(|name| {
                 !is_scheduled(name) || (is_aggregator(name) && !group_is_scheduled(name))
             });
@@ -57,7 +57,7 @@ pub(super) async fn wait_for_scheduling(
             fewest = Some(missing);
             rejected_at = now + longest;
         }
-        let refused = known.as_deref().and_then(Job::refused);
+        let refused = known.as_deref().and_then(Job::rejection_message);
         let refused = refused.filter(|_| missing > 0);
         let until = match refused {
             Some(_) => rejected_at.min(last).max(deadline),
@@ -76,9 +76,9 @@ pub(super) fn are_gone(state: &SharedState, key: &Key, planned: &[(Role, String)
     let Some(job) = state.jobs.get(key) else {
         return false;
     };
-    state.pods.read(key, |pods| {
+    state.pods.read_objects(key, |pods| {
         planned.iter().any(|(_, name)| {
-            let is_planned = find(job.plan(), name).is_some_and(PlanEntry::is_wanted);
+            let is_planned = find_entry(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
             !is_planned && pods.get(name).is_none()
         })
     })
@@ -92,14 +92,14 @@ fn missing_count(
     is_there: impl Fn(&str) -> bool,
 ) -> usize {
     let missing_members = |group: &PlanEntry| {
-        let mut all = members(plan, &group.name).peekable();
+        let mut all = group_members(plan, &group.name).peekable();
         if all.peek().is_none() {
-            return usize::try_from(group.gpus()).unwrap_or(0);
+            return usize::try_from(group.gpu_count()).unwrap_or(0);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
     let missing_pods = |name: &str| {
-        let group = find(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        let group = find_entry(plan, name).filter(|entry| entry.role == Role::Aggregator);
         usize::from(!is_there(name)) + group.map_or(0, missing_members)
     };
     planned.iter().map(|(_, name)| missing_pods(name)).sum()
@@ -107,7 +107,7 @@ fn missing_count(
 
 /// Whether the scheduler has a result for the pod, or the pod needs none.
 fn has_scheduling_result(pod: &PodView) -> bool {
-    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+    pod.scheduled != Ok(false) || pod.stuck_reason().is_some() || pod.deleting || !pod.is_active()
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
             for (tenths, (role, name)) in coming.iter().zip(&planned) {
                 sleep_until(after(*tenths)).await;
                 let pod = pod("j", *role, name, "j-uid", "10.0.0.2");
-                state.pods.applied(pod);
+                state.pods.on_apply(pod);
             }
         };
         let wait = async {

@@ -33,7 +33,7 @@ async fn metrics_count_requests_by_route_and_code() {
         .uri("/metrics")
         .body(Body::empty())
         .unwrap();
-    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
+    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for line in [
@@ -95,7 +95,7 @@ async fn query_keys_are_decoded_and_stand_once() {
 async fn a_head_is_answered_as_a_get_without_its_body() {
     let fixture = fixture(short_waits());
     let request = Request::head("/healthz").body(Body::empty()).unwrap();
-    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
+    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
     assert_eq!(response.status(), 200);
     assert_ne!(response.headers()[header::CONTENT_LENGTH], "0");
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -106,7 +106,7 @@ async fn a_head_is_answered_as_a_get_without_its_body() {
 async fn the_document_is_served() {
     let fixture = fixture(short_waits());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
-    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
+    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let document: Value = serde_json::from_slice(&body).unwrap();
