@@ -18,14 +18,14 @@ fn view(job: &Value) -> JobView {
 }
 
 #[test]
-fn what_is_written_fits_what_is_there() {
-    let mut going = entry("c", Role::Collector);
-    going.state = EntryState::Removing;
+fn status_patch_applies_to_new_and_existing_status() {
+    let mut removing = entry("c", Role::Collector);
+    removing.state = EntryState::Removing;
     let draft = || JobChange {
         plan: vec![
             entry("a", Role::Collector),
             entry("b", Role::Learner),
-            going.clone(),
+            removing.clone(),
         ],
         answers: Some(history::new_record(
             RequestKind::Add,
@@ -40,46 +40,51 @@ fn what_is_written_fits_what_is_there() {
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let patched = |job: &Value| {
+    let patched_status = |job: &Value| {
         let fields = status_fields(&view(job), draft(), Timestamp::UNIX_EPOCH);
         let patch = di_api::guarded_patches(Some("5"), fields);
         let mut job = job.clone();
         json_patch::patch(&mut job, &patch).unwrap();
         job["status"].take()
     };
-    let anew = patched(&job);
+    let created = patched_status(&job);
     assert_eq!(
-        (&anew["collectors"], &anew["learners"]),
+        (&created["collectors"], &created["learners"]),
         (&json!(1), &json!(1))
     );
-    assert_eq!(anew["plan"][2]["state"], "Removing");
-    assert_eq!(anew["requests"][0]["key"], "key");
+    assert_eq!(created["plan"][2]["state"], "Removing");
+    assert_eq!(created["requests"][0]["key"], "key");
     job["status"] = json!({"phase": "Running", "collectors": 7, "unknown": "kept"});
-    let over = patched(&job);
+    let updated = patched_status(&job);
     assert_eq!(
-        (&over["collectors"], &over["plan"]),
-        (&json!(1), &anew["plan"])
+        (&updated["collectors"], &updated["plan"]),
+        (&json!(1), &created["plan"])
     );
     assert_eq!(
-        (&over["phase"], &over["unknown"]),
+        (&updated["phase"], &updated["unknown"]),
         (&json!("Running"), &json!("kept"))
     );
 }
 
 #[test]
-fn pauses_grow_and_stay_bounded() {
+fn retry_delay_grows_within_bounds() {
     assert!(retry_delay(1) <= Duration::from_millis(20));
     assert!(retry_delay(40) <= Duration::from_millis(MAX_BACKOFF_MS));
     assert!(retry_delay(40) >= Duration::from_millis(MAX_BACKOFF_MS / 2));
 }
 
-fn note(job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>, now: Timestamp) {
+fn record_scale_down(
+    job: &mut Value,
+    key: &str,
+    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
+    now: Timestamp,
+) {
     let fields = scale_down::record_fields(&view(job), key, lower, now);
     let patch = di_api::guarded_patches(Some("5"), fields);
     json_patch::patch(job, &patch).unwrap();
 }
 
-fn fewer(by: i32, names: &[&str]) -> ScaleDown {
+fn scale_down_by(by: i32, names: &[&str]) -> ScaleDown {
     ScaleDown {
         by,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -87,7 +92,7 @@ fn fewer(by: i32, names: &[&str]) -> ScaleDown {
 }
 
 #[test]
-fn what_a_request_lowered_is_noted_with_it() {
+fn scale_down_is_recorded_with_its_request_key() {
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": "j", "resourceVersion": "5"},
@@ -95,17 +100,20 @@ fn what_a_request_lowered_is_noted_with_it() {
     });
     let plain: ReplicaGroupRef = (Role::Collector, None);
     let big: ReplicaGroupRef = (Role::Collector, Some("big".to_owned()));
-    let both = HashMap::from([(plain.clone(), fewer(2, &["x", "y"])), (big, fewer(1, &[]))]);
-    let more = HashMap::from([(plain.clone(), fewer(3, &["z"]))]);
+    let both = HashMap::from([
+        (plain.clone(), scale_down_by(2, &["x", "y"])),
+        (big, scale_down_by(1, &[])),
+    ]);
+    let more = HashMap::from([(plain.clone(), scale_down_by(3, &["z"]))]);
     let now = Timestamp::UNIX_EPOCH;
-    let note = |job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>| {
-        note(job, key, lower, now);
+    let record_now = |job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>| {
+        record_scale_down(job, key, lower, now);
     };
     let recorded = |job: &JobView, key: &str| recorded_scale_downs(job, key, now);
-    note(&mut job, "a", &both);
+    record_now(&mut job, "a", &both);
     assert_eq!(recorded(&view(&job), "a"), both);
     job["metadata"]["annotations"]["theirs"] = json!("kept");
-    note(&mut job, "b", &more);
+    record_now(&mut job, "b", &more);
     assert_eq!(recorded(&view(&job), "a"), both);
     assert_eq!(recorded(&view(&job), "b"), more);
     assert!(recorded(&view(&job), "c").is_empty());
@@ -113,60 +121,63 @@ fn what_a_request_lowered_is_noted_with_it() {
     let mut names = recorded_pod_names(&view(&job), now);
     names.sort();
     assert_eq!(names, ["x", "y", "z"]);
-    note(&mut job, "b", &more);
-    let twice = HashMap::from([(plain, fewer(6, &["z", "z"]))]);
+    record_now(&mut job, "b", &more);
+    let twice = HashMap::from([(plain, scale_down_by(6, &["z", "z"]))]);
     assert_eq!(recorded(&view(&job), "b"), twice);
     for i in 0..100 {
-        note(&mut job, &i.to_string(), &more);
+        record_now(&mut job, &i.to_string(), &more);
     }
-    assert!(recorded(&view(&job), "b").is_empty(), "long ago");
+    assert!(
+        recorded(&view(&job), "b").is_empty(),
+        "dropped by newer records"
+    );
     assert_eq!(recorded(&view(&job), "99"), more);
 }
 
 #[test]
-fn of_very_many_names_the_newest_are_noted() {
+fn scale_down_record_keeps_newest_names_within_size_limit() {
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
     });
-    let bucket: ReplicaGroupRef = (Role::Collector, None);
+    let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for key in ["old", "new"] {
-        let lower = HashMap::from([(bucket.clone(), fewer(1000, &["x"; 1000]))]);
-        note(&mut job, key, &lower, now);
+        let lower = HashMap::from([(group.clone(), scale_down_by(1000, &["x"; 1000]))]);
+        record_scale_down(&mut job, key, &lower, now);
     }
     for (key, names) in [("old", 24), ("new", 1000)] {
-        let noted = &recorded_scale_downs(&view(&job), key, now)[&bucket];
-        assert_eq!((noted.by, noted.names.len()), (1000, names), "{key}");
+        let record = &recorded_scale_downs(&view(&job), key, now)[&group];
+        assert_eq!((record.by, record.names.len()), (1000, names), "{key}");
     }
 }
 
 #[test]
-fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
+fn pods_to_delete_annotation_merges_new_and_planned_names() {
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {
-            "name": "j", "resourceVersion": "5", "annotations": {names::PODS_TO_DELETE_ANNOTATION: "gone,theirs,x"},
+            "name": "j", "resourceVersion": "5", "annotations": {names::LET_GO_ANNOTATION: "gone,theirs,x"},
         },
         "spec": {"coordinator": {"template": {}}},
         "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
     });
-    let bucket: ReplicaGroupRef = (Role::Collector, None);
+    let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
-    for going in [&["x", "y"][..], &[]] {
-        let lower = HashMap::from([(bucket.clone(), fewer(2, going))]);
-        note(&mut job, "key", &lower, now);
-        let told = &job["metadata"]["annotations"][names::PODS_TO_DELETE_ANNOTATION];
-        assert_eq!(told, "theirs,x,y");
+    for names in [&["x", "y"][..], &[]] {
+        let lower = HashMap::from([(group.clone(), scale_down_by(2, names))]);
+        record_scale_down(&mut job, "key", &lower, now);
+        let annotation = &job["metadata"]["annotations"][names::LET_GO_ANNOTATION];
+        assert_eq!(annotation, "theirs,x,y");
     }
 }
 
 #[test]
-fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
+fn idempotency_key_of_another_request_is_rejected() {
     let at = Timestamp::UNIX_EPOCH;
-    let known = |noted: &str, kind, asked: &str| {
-        let mut request = history::new_record(RequestKind::Add, "more-1", noted, Vec::new());
+    let is_replay = |recorded: &str, kind, requested: &str| {
+        let mut request = history::new_record(RequestKind::Add, "more-1", recorded, Vec::new());
         request.at.0 = at;
         let job = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
@@ -175,19 +186,19 @@ fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
             "status": {"requests": [request]},
         });
         let job = view(&job);
-        let known = history::find_replay(&job, kind, "more-1", asked, at);
-        known
+        let replay = history::find_replay(&job, kind, "more-1", requested, at);
+        replay
             .map(|found| found.is_some())
-            .map_err(|refused| refused.to_string())
+            .map_err(|error| error.to_string())
     };
-    let refusal = "the Idempotency-Key more-1 is that of another request, for collectors 2; a new request needs a key of its own";
-    for (noted, kind, asked, answer) in [
+    let rejection = "the Idempotency-Key more-1 was used by another request, for collectors 2; use a new key for a new request";
+    for (recorded, kind, requested, expected) in [
         ("collectors 2", RequestKind::Add, "collectors 2", Ok(true)),
         (
             "collectors 2",
             RequestKind::Add,
             "collectors 3",
-            Err(refusal.to_owned()),
+            Err(rejection.to_owned()),
         ),
         (
             "collectors 2",
@@ -195,45 +206,55 @@ fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
             "collectors 3",
             Ok(false),
         ),
-        // As older versions noted it.
+        // Older versions recorded no request text.
         ("", RequestKind::Add, "collectors 3", Ok(true)),
     ] {
-        assert_eq!(known(noted, kind, asked), answer, "{noted}, {asked}");
+        assert_eq!(
+            is_replay(recorded, kind, requested),
+            expected,
+            "{recorded}, {requested}"
+        );
     }
 }
 
 #[test]
-fn a_key_that_has_expired_stands_for_another_request() {
+fn expired_idempotency_key_is_usable_again() {
     let request = history::new_record(RequestKind::Remove, "nightly", "", Vec::new());
-    let then = request.at.0;
-    let (in_time, late) = (then + history::RETENTION / 2, then + history::RETENTION * 2);
+    let recorded_at = request.at.0;
+    let (in_time, late) = (
+        recorded_at + history::RETENTION / 2,
+        recorded_at + history::RETENTION * 2,
+    );
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": "j", "resourceVersion": "5"},
         "spec": {"coordinator": {"template": {}}},
         "status": {"requests": [request]},
     });
-    let knows = |job: &Value, now: Timestamp| {
+    let has_request = |job: &Value, now: Timestamp| {
         history::find_request(&view(job), RequestKind::Remove, "nightly", now).is_some()
     };
-    assert!(knows(&job, in_time) && !knows(&job, late));
+    assert!(has_request(&job, in_time) && !has_request(&job, late));
 
-    let two = HashMap::from([((Role::Collector, None), fewer(2, &[]))]);
-    note(&mut job, "nightly", &two, then);
+    let two = HashMap::from([((Role::Collector, None), scale_down_by(2, &[]))]);
+    record_scale_down(&mut job, "nightly", &two, recorded_at);
     assert_eq!(recorded_scale_downs(&view(&job), "nightly", in_time), two);
     assert!(recorded_scale_downs(&view(&job), "nightly", late).is_empty());
-    note(&mut job, "nightly", &two, late);
+    record_scale_down(&mut job, "nightly", &two, late);
     assert_eq!(
         recorded_scale_downs(&view(&job), "nightly", late),
         two,
-        "and not four"
+        "the expired record is not added"
     );
 
-    // As older versions wrote it.
+    // Older versions wrote no time, so the record counts as expired.
     let old = json!([{"key": "nightly", "role": Role::Collector, "by": 2}]);
-    let old = json!({names::SCALE_DOWNS_ANNOTATION: old.to_string()});
+    let old = json!({names::LOWERED_ANNOTATION: old.to_string()});
     job["metadata"]["annotations"] = old;
-    assert!(recorded_scale_downs(&view(&job), "nightly", then).is_empty());
-    note(&mut job, "nightly", &two, then);
-    assert_eq!(recorded_scale_downs(&view(&job), "nightly", then), two);
+    assert!(recorded_scale_downs(&view(&job), "nightly", recorded_at).is_empty());
+    record_scale_down(&mut job, "nightly", &two, recorded_at);
+    assert_eq!(
+        recorded_scale_downs(&view(&job), "nightly", recorded_at),
+        two
+    );
 }

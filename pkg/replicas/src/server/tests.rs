@@ -5,8 +5,8 @@ use crate::{Settings, fixture::*};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// An endpoint of these settings, on a socket of its own.
-async fn served(settings: Settings) -> (Fixture, SocketAddr) {
+/// Starts an endpoint with these settings on a free port.
+async fn start_server(settings: Settings) -> (Fixture, SocketAddr) {
     let fixture = fixture(settings);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -18,23 +18,23 @@ async fn served(settings: Settings) -> (Fixture, SocketAddr) {
     (fixture, address)
 }
 
-/// Sends this and reads until the other side closes.
+/// Sends a request and reads until the server closes the connection.
 async fn send(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may be closed before all of it is read.
+    // The server may close the connection before it has read everything.
     stream.write_all(request).await.ok();
-    rest(&mut stream).await
+    read_to_end(&mut stream).await
 }
 
-async fn rest(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer));
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut response = Vec::new();
+    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut response));
     read.await.expect("the connection is closed").ok();
-    String::from_utf8(answer).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test]
-async fn slow_heads_are_cut_off_and_requests_are_served() {
+async fn slow_request_head_times_out_and_frees_its_connection() {
     let fixture = fixture(Settings {
         header_timeout: Duration::from_millis(200),
         max_connections: 1,
@@ -50,15 +50,15 @@ async fn slow_heads_are_cut_off_and_requests_are_served() {
     slow.write_all(b"GET /healthz HTTP/1.1\r\nHo")
         .await
         .unwrap();
-    // Waits for the only connection that is allowed.
-    let mut short_waits = tokio::net::TcpStream::connect(address).await.unwrap();
-    short_waits
+    // This connection waits until the slow one releases the only permit.
+    let mut waiting = tokio::net::TcpStream::connect(address).await.unwrap();
+    waiting
         .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .await
         .unwrap();
-    let mut answer = String::new();
-    short_waits.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let mut response = String::new();
+    waiting.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
     stop.send(()).unwrap();
     timeout(Duration::from_secs(5), server)
         .await
@@ -67,35 +67,35 @@ async fn slow_heads_are_cut_off_and_requests_are_served() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
-    let (_fixture, address) = served(Settings {
+async fn incomplete_body_times_out_with_400() {
+    let (_fixture, address) = start_server(Settings {
         body_timeout: Duration::from_millis(200),
         allow_anonymous: true,
         ..short_waits()
     })
     .await;
     let head = "POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
-    let answer = send(address, head.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert!(answer.contains("took too long"), "{answer}");
+    let response = send(address, head.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+    assert!(response.contains("did not arrive in time"), "{response}");
 }
 
 #[tokio::test]
-async fn a_body_that_is_announced_as_too_large_is_not_waited_for() {
-    let (_fixture, address) = served(Settings {
+async fn announced_large_body_is_rejected_before_it_arrives() {
+    let (_fixture, address) = start_server(Settings {
         max_body: 1000,
         body_timeout: Duration::from_secs(3600),
         ..short_waits()
     })
     .await;
     let head = "POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n{";
-    let answer = send(address, head.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let response = send(address, head.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_cut_off_at_the_limit() {
-    let (_fixture, address) = served(Settings {
+async fn chunked_body_is_rejected_at_the_size_limit() {
+    let (_fixture, address) = start_server(Settings {
         max_body: 1000,
         ..short_waits()
     })
@@ -108,15 +108,15 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
         request.extend([b'x'; 100]);
         request.extend(b"\r\n");
     }
-    let answer = send(address, &request).await;
-    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    assert!(answer.contains("larger than 1000 bytes"), "{answer}");
+    let response = send(address, &request).await;
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
+    assert!(response.contains("larger than 1000 bytes"), "{response}");
 }
 
-/// hyper answers what is no HTTP by itself, and closes: these answers have no body.
+/// hyper itself rejects malformed HTTP and closes the connection: these responses have no body.
 #[tokio::test]
-async fn heads_that_are_no_http_or_too_large_are_refused() {
-    let (_fixture, address) = served(short_waits()).await;
+async fn malformed_or_large_request_heads_are_rejected() {
+    let (_fixture, address) = start_server(short_waits()).await;
     let large = format!(
         "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
         "y".repeat(60_000)
@@ -131,18 +131,21 @@ async fn heads_that_are_no_http_or_too_large_are_refused() {
         (&large, "431"),
         (&many, "431"),
     ] {
-        let answer = send(address, request.as_bytes()).await;
-        // What was not read yet when it closed may have reset the connection.
-        let refused = answer.starts_with(&format!("HTTP/1.1 {code}"));
-        assert!(refused || (code == "431" && answer.is_empty()), "{answer}");
+        let response = send(address, request.as_bytes()).await;
+        // Data that was unread at the close may reset the connection before the response arrives.
+        let is_rejected = response.starts_with(&format!("HTTP/1.1 {code}"));
+        assert!(
+            is_rejected || (code == "431" && response.is_empty()),
+            "{response}"
+        );
     }
-    let answer = send(address, HEALTH.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let response = send(address, HEALTH.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
 }
 
 #[tokio::test]
-async fn an_address_has_no_more_than_its_share_of_connections() {
-    let (fixture, address) = served(Settings {
+async fn connections_over_the_address_limit_are_closed() {
+    let (fixture, address) = start_server(Settings {
         max_connections_per_address: 2,
         header_timeout: Duration::from_secs(60),
         ..short_waits()
@@ -154,10 +157,14 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
         stream.write_all(b"GET").await.unwrap();
         idle.push(stream);
     }
-    assert_eq!(send(address, HEALTH.as_bytes()).await, "", "closed at once");
+    assert_eq!(
+        send(address, HEALTH.as_bytes()).await,
+        "",
+        "closed without a response"
+    );
     assert_eq!(fixture.state.metrics.refused_connections.get(), 1);
     drop(idle);
-    // The places come back once the server has seen that they are gone.
+    // The permits are released when the server notices that the connections are closed.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !send(address, HEALTH.as_bytes())
         .await
@@ -168,23 +175,26 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
 }
 
 #[tokio::test]
-async fn who_reads_no_answers_loses_the_connection() {
-    let (_fixture, address) = served(Settings {
+async fn client_that_reads_no_responses_is_disconnected() {
+    let (_fixture, address) = start_server(Settings {
         max_connections: 1,
         longest_connection: Duration::from_millis(200),
         request_timeout: Duration::from_millis(200),
         ..short_waits()
     })
     .await;
-    let mut deaf = TcpStream::connect(address).await.unwrap();
+    let mut unread = TcpStream::connect(address).await.unwrap();
     let request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n";
-    // Until neither side takes any more.
-    while let Ok(sent) = timeout(Duration::from_millis(100), deaf.write_all(request)).await {
+    // Send until the buffers of both sides are full.
+    while let Ok(sent) = timeout(Duration::from_millis(100), unread.write_all(request)).await {
         if sent.is_err() {
             break;
         }
     }
-    let answer = send(address, HEALTH.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    assert!(deaf.write_all(request).await.is_err(), "it was closed");
+    let response = send(address, HEALTH.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+    assert!(
+        unread.write_all(request).await.is_err(),
+        "the connection is closed"
+    );
 }

@@ -11,50 +11,50 @@ fn target() -> Target {
     }
 }
 
-fn part(count: usize, cpus: &str, gpus: &str, memory: &str) -> ReplicaRequest {
-    let some = |text: &str| (!text.is_empty()).then(|| Quantity(text.into()));
+fn replica_request(count: usize, cpus: &str, gpus: &str, memory: &str) -> ReplicaRequest {
+    let quantity = |text: &str| (!text.is_empty()).then(|| Quantity(text.into()));
     ReplicaRequest {
         count,
         resources: ReplicaResources {
-            cpus: some(cpus),
-            gpus: some(gpus),
-            memory: some(memory),
+            cpus: quantity(cpus),
+            gpus: quantity(gpus),
+            memory: quantity(memory),
         },
     }
 }
 
 #[test]
-fn requests_to_add_are_read_as_clients_send_them() {
+fn add_requests_parse_as_clients_send_them() {
     let none = ReplicaRequest::default();
     for (body, collectors, learners) in [
-        // DI-engine's coordinator, at its start.
+        // The DI-engine coordinator when it starts.
         (
             r#"{"collectors":{"replicas":2},"learners":{"gpus":"0","replicas":1},"namespace":"default","coordinator":"j-coordinator"}"#,
-            part(2, "", "", ""),
-            part(1, "", "", ""),
+            replica_request(2, "", "", ""),
+            replica_request(1, "", "", ""),
         ),
-        // Its command line.
+        // The DI-engine command line.
         (
             r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"cpus":2,"gpus":1,"memory":"1Gi"}}"#,
-            part(1, "2", "1", "1Gi"),
+            replica_request(1, "2", "1", "1Gi"),
             none.clone(),
         ),
         // Older clients.
         (
             r#"{"namespace":"default","coordinator":"j-coordinator","learners":{"replicas":3.0,"cpu":"500m","gpu":"1","memory":""},"extra":[1]}"#,
             none.clone(),
-            part(3, "500m", "1", ""),
+            replica_request(3, "500m", "1", ""),
         ),
         (
             r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"cpus":0.5,"cpu":9,"gpus":0,"memory":null},"learners":null}"#,
-            part(1, "0.5", "", ""),
+            replica_request(1, "0.5", "", ""),
             none.clone(),
         ),
-        // Numbers are bytes.
+        // Memory as a number is in bytes.
         (
             r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"memory":1073741824},"learners":{"replicas":1,"memory":1.5e9}}"#,
-            part(1, "", "", "1073741824"),
-            part(1, "", "", "1500000000.0"),
+            replica_request(1, "", "", "1073741824"),
+            replica_request(1, "", "", "1500000000.0"),
         ),
         (
             r#"{"namespace":"default","coordinator":"j-coordinator"}"#,
@@ -76,84 +76,84 @@ fn requests_to_add_are_read_as_clients_send_them() {
 }
 
 #[test]
-fn requests_that_cannot_be_served_say_why() {
-    let with = |collectors: serde_json::Value| {
+fn invalid_add_requests_name_the_wrong_field() {
+    let body_with = |collectors: serde_json::Value| {
         json!({"namespace": "default", "coordinator": "j-coordinator", "collectors": collectors})
             .to_string()
     };
     for (body, message) in [
-        (String::new(), "the body is no JSON: "),
+        (String::new(), "the body is not JSON: "),
         (
             r#"{"namespace":"a","coordinator":"b"} more"#.into(),
-            "the body is no JSON: ",
+            "the body is not JSON: ",
         ),
         ("[]".into(), "the body must be a JSON object"),
         ("{}".into(), "namespace is missing"),
         (r#"{"namespace":"a"}"#.into(), "coordinator is missing"),
         (
             r#"{"namespace":"../x","coordinator":"b"}"#.into(),
-            "namespace is no name that Kubernetes knows",
+            "namespace is not a valid Kubernetes name",
         ),
         (
             r#"{"namespace":"a","coordinator":7}"#.into(),
             "coordinator must be a string",
         ),
-        (with(json!(3)), "collectors must be a JSON object"),
+        (body_with(json!(3)), "collectors must be a JSON object"),
         (
-            with(json!({"replicas": -1})),
+            body_with(json!({"replicas": -1})),
             "collectors.replicas must be a whole number between 0 and 1000",
         ),
         (
-            with(json!({"replicas": 1.5})),
+            body_with(json!({"replicas": 1.5})),
             "collectors.replicas must be a whole number between 0 and 1000",
         ),
         (
-            with(json!({"replicas": 1_000_000})),
+            body_with(json!({"replicas": 1_000_000})),
             "collectors.replicas must be a whole number between 0 and 1000",
         ),
         (
-            with(json!({"replicas": 1, "cpus": "-1"})),
+            body_with(json!({"replicas": 1, "cpus": "-1"})),
             "collectors.cpus must be a quantity, such as 500m, 2 or 1Gi",
         ),
         (
-            with(json!({"replicas": 1, "cpus": true})),
+            body_with(json!({"replicas": 1, "cpus": true})),
             "collectors.cpus must be a quantity",
         ),
         (
-            with(json!({"replicas": 1, "gpus": 0.5})),
+            body_with(json!({"replicas": 1, "gpus": 0.5})),
             "collectors.gpus must be a whole number",
         ),
         (
-            with(json!({"replicas": 1, "gpus": -1})),
+            body_with(json!({"replicas": 1, "gpus": -1})),
             "collectors.gpus must be a whole number",
         ),
     ] {
         let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
-        assert_eq!(error.display_status(), 400);
+        assert_eq!(error.status_code(), 400);
         assert!(error.to_string().starts_with(message), "{body}: {error}");
     }
 }
 
 #[test]
-fn what_is_asked_for_is_noted_alike_however_it_is_written() {
-    let asked = |cpus: Value, memory: &str| {
+fn equal_add_requests_have_one_canonical_form() {
+    let canonical_form = |cpus: Value, memory: &str| {
         let body = json!({
             "namespace": "ns", "coordinator": "j-coordinator",
             "collectors": {"replicas": 2, "cpus": cpus, "memory": memory},
             "learners": {"replicas": 0, "gpus": 1},
         });
         let request = AddRequest::parse(body.to_string().as_bytes(), 1000);
-        request.unwrap().live_reads()
+        request.unwrap().description()
     };
-    let noted = "collectors 2 of cpu 1 of memory 1073741824, learners 0";
-    assert_eq!(asked(json!(1), "1Gi"), noted);
-    assert_eq!(asked(json!(1.0), "1024Mi"), noted);
-    assert_eq!(asked(json!("1000m"), "1073741824"), noted);
-    assert_ne!(asked(json!("1001m"), "1Gi"), noted);
+    let expected = "collectors 2 of cpu 1 of memory 1073741824, learners 0";
+    assert_eq!(canonical_form(json!(1), "1Gi"), expected);
+    assert_eq!(canonical_form(json!(1.0), "1024Mi"), expected);
+    assert_eq!(canonical_form(json!("1000m"), "1073741824"), expected);
+    assert_ne!(canonical_form(json!("1001m"), "1Gi"), expected);
 }
 
 #[test]
-fn f31_negative_counts_are_refused() {
+fn f31_negative_counts_are_rejected() {
     for count in [json!(-1), json!("-1"), json!(-0.5), json!(i64::MIN)] {
         let body = json!({"namespace": "a", "coordinator": "b-coordinator", "learners": {"replicas": count}});
         let body = body.to_string();
@@ -163,7 +163,7 @@ fn f31_negative_counts_are_refused() {
 }
 
 #[test]
-fn the_limit_of_a_request_counts_both_roles() {
+fn add_limit_counts_both_roles_together() {
     let body = r#"{"namespace":"a","coordinator":"b-coordinator","collectors":{"replicas":600},"learners":{"replicas":401}}"#;
     let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
     assert_eq!(
@@ -174,7 +174,7 @@ fn the_limit_of_a_request_counts_both_roles() {
 }
 
 #[test]
-fn requests_to_remove_are_read_as_clients_send_them() {
+fn remove_requests_parse_as_clients_send_them() {
     let body = r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1},"learners":{"replicas":0}}"#;
     let expected = RemoveRequest {
         target: target(),
@@ -188,7 +188,7 @@ fn requests_to_remove_are_read_as_clients_send_them() {
 }
 
 #[test]
-fn failed_replicas_come_as_names_or_urls_and_count_once() {
+fn failed_replicas_parse_as_names_or_urls_once_each() {
     for (collectors, pods) in [
         (json!(["j-collector-aaaaa"]), vec!["j-collector-aaaaa"]),
         (
@@ -218,7 +218,7 @@ fn failed_replicas_come_as_names_or_urls_and_count_once() {
 }
 
 #[test]
-fn f27_every_combination_of_query_keys_is_answered_or_refused() {
+fn f27_query_keys_are_parsed_or_rejected() {
     for (uri, expected) in [
         ("/x", Some([None, None, None, None])),
         (
@@ -253,7 +253,7 @@ fn f27_every_combination_of_query_keys_is_answered_or_refused() {
 }
 
 #[test]
-fn messages_hold_nothing_that_the_client_rewrites() {
+fn failure_messages_omit_characters_that_clients_rewrite() {
     let envelope = Failure::new("it's \"None\"\n\\");
     let json = serde_json::to_value(&envelope).unwrap();
     assert_eq!(

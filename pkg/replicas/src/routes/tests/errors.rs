@@ -9,16 +9,16 @@ use crate::{Metrics, Settings, State, fixture::*, routes::VERSIONS};
 
 #[tokio::test]
 #[allow(clippy::too_many_lines)] // one table
-async fn requests_at_fault_are_refused_alike_in_both_versions() {
+async fn invalid_requests_are_rejected_in_both_versions() {
     let fixture = fixture(short_waits());
-    let add = |learners: usize, collectors: usize| {
+    let add_body = |learners: usize, collectors: usize| {
         json!({
             "namespace": "rl", "coordinator": "a-coordinator",
             "collectors": {"replicas": collectors}, "learners": {"replicas": learners},
         })
         .to_string()
     };
-    let of = |coordinator: &str| {
+    let add_body_for = |coordinator: &str| {
         json!({"namespace": "rl", "coordinator": coordinator, "collectors": {"replicas": 1}})
             .to_string()
     };
@@ -42,7 +42,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "/replicas",
                 "{",
                 400,
-                "the body is no JSON",
+                "the body is not JSON",
             ),
             (
                 COORDINATOR,
@@ -58,7 +58,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "/replicas",
                 "",
                 501,
-                "does not know this method",
+                "does not support this HTTP method",
             ),
             (
                 COORDINATOR,
@@ -66,14 +66,14 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "/replicas/failed",
                 "",
                 501,
-                "does not know this method",
+                "does not support this HTTP method",
             ),
-            (COORDINATOR, "GET", "/nothing", "", 404, "no such path"),
+            (COORDINATOR, "GET", "/unknown", "", 404, "no such path"),
             (
                 COORDINATOR,
                 "POST",
                 "/replicas",
-                &*add(0, 1001),
+                &*add_body(0, 1001),
                 400,
                 "between 0 and 1000",
             ),
@@ -89,7 +89,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 COORDINATOR,
                 "POST",
                 "/replicas",
-                &*of("b-coordinator"),
+                &*add_body_for("b-coordinator"),
                 403,
                 "its own job only",
             ),
@@ -97,7 +97,7 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 COORDINATOR,
                 "DELETE",
                 "/replicas",
-                &*of("b-coordinator"),
+                &*add_body_for("b-coordinator"),
                 403,
                 "its own job only",
             ),
@@ -137,37 +137,37 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 UNKNOWN,
                 "POST",
                 "/replicas",
-                &*add(0, 1),
+                &*add_body(0, 1),
                 401,
                 "bearer token",
             ),
         ] {
             let path = format!("{version}{path}");
-            let answer = send_request(&fixture, from, method, &path, body).await;
-            let said = answer.body["message"].as_str().unwrap();
-            assert_eq!(answer.code, code, "{method} {path}: {said}");
-            assert!(said.contains(message), "{method} {path}: {said}");
-            assert_eq!(answer.body["success"], false);
+            let response = send_request(&fixture, from, method, &path, body).await;
+            let actual = response.body["message"].as_str().unwrap();
+            assert_eq!(response.code, code, "{method} {path}: {actual}");
+            assert!(actual.contains(message), "{method} {path}: {actual}");
+            assert_eq!(response.body["success"], false);
         }
     }
 }
 
 #[tokio::test]
-async fn jobs_without_replicas_are_in_conflict_with_every_change() {
+async fn halted_jobs_reject_changes_with_409() {
     let mut suspended = job("suspended", &json!({}));
     suspended["spec"]["suspend"] = true.into();
     let mut deleting = job("deleting", &json!({}));
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    let over = job("over", &json!({"phase": "Succeeded"}));
+    let ended = job("ended", &json!({"phase": "Succeeded"}));
     let settings = Settings {
         allow_anonymous: true,
         ..short_waits()
     };
-    let fixture = fixture_with(settings, [suspended, deleting, over], []);
-    for (job, why) in [
+    let fixture = fixture_with(settings, [suspended, deleting, ended], []);
+    for (job, reason) in [
         ("suspended", "is suspended"),
         ("deleting", "is being deleted"),
-        ("over", "has ended"),
+        ("ended", "has ended"),
     ] {
         let body = |part: Value| {
             json!({"namespace": "rl", "coordinator": format!("{job}-coordinator"), "collectors": part}).to_string()
@@ -181,10 +181,10 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
                 ("POST", "/replicas/failed", &named),
             ] {
                 let path = format!("{version}{path}");
-                let answer = send_request(&fixture, UNKNOWN, method, &path, body).await;
+                let response = send_request(&fixture, UNKNOWN, method, &path, body).await;
                 assert_eq!(
-                    (answer.code, &answer.body["message"]),
-                    (409, &json!(format!("DIJob {job} {why}"))),
+                    (response.code, &response.body["message"]),
+                    (409, &json!(format!("DIJob {job} {reason}"))),
                     "{method} {path}"
                 );
             }
@@ -193,14 +193,14 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_needs_no_api_server() {
+async fn empty_changes_succeed_without_api_server() {
     let fixture = without_api_server(short_waits());
     let body = json!({
         "namespace": "rl", "coordinator": "a-coordinator",
-        "collectors": ["nobody", "a-collector-old", "b-collector-x.other:1"], "learners": [],
+        "collectors": ["unknown", "a-collector-old", "b-collector-x.other:1"], "learners": [],
     })
     .to_string();
-    let answer = send_request(
+    let response = send_request(
         &fixture,
         COLLECTOR,
         "POST",
@@ -208,20 +208,21 @@ async fn what_changes_nothing_needs_no_api_server() {
         &body,
     )
     .await;
-    let nothing = json!({
+    let empty = json!({
         "namespace": "rl", "coordinator": "a-coordinator", "collectors": [], "learners": [],
     });
-    assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
+    assert_eq!((response.code, &response.body["data"]), (200, &empty));
     let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
     for method in ["POST", "DELETE"] {
-        let answer = send_request(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
-        assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
+        let response =
+            send_request(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
+        assert_eq!((response.code, &response.body["data"]), (200, &empty));
     }
 }
 
-/// `curl -d` sends JSON as a form, and DI-engine says nothing of what it sends.
+/// `curl -d` sends JSON with a form content type, and DI-engine sends no content type.
 #[tokio::test]
-async fn bodies_are_json_whatever_they_are_called() {
+async fn bodies_are_parsed_as_json_with_any_content_type() {
     let fixture = fixture(short_waits());
     let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
     for content_type in [
@@ -238,29 +239,29 @@ async fn bodies_are_json_whatever_they_are_called() {
             let request = Request::builder().method(method).uri(path);
             let request = request.header(header::CONTENT_TYPE, content_type);
             let request = request.body(Body::from(body.clone())).unwrap();
-            let answer = send(&fixture, COORDINATOR, request).await;
-            assert_eq!(answer.code, 200, "{content_type}: {}", answer.body);
+            let response = send(&fixture, COORDINATOR, request).await;
+            assert_eq!(response.code, 200, "{content_type}: {}", response.body);
         }
     }
 }
 
 #[tokio::test]
-async fn faults_that_pass_are_told_as_each_version_expects() {
+async fn transient_errors_return_200_in_v1alpha1_503_in_v1alpha2() {
     let fixture = fixture(Settings {
         allow_anonymous: true,
         ..short_waits()
     });
     for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 503, true)] {
-        // Only the API server could tell whether this job is there, and it is away.
+        // The job is not in the cache, and the API server is unreachable.
         let path = format!("/{version}/replicas?namespace=rl&coordinator=fresh-coordinator");
-        let answer = send_request(&fixture, UNKNOWN, "GET", &path, "").await;
-        assert_eq!((answer.code, answer.retry_after), (code, retry_after));
-        assert_eq!(answer.body["success"], false);
+        let response = send_request(&fixture, UNKNOWN, "GET", &path, "").await;
+        assert_eq!((response.code, response.retry_after), (code, retry_after));
+        assert_eq!(response.body["success"], false);
     }
 }
 
 #[tokio::test]
-async fn f33_before_the_caches_are_complete_nothing_is_ready() {
+async fn f33_readyz_returns_503_until_caches_are_synced() {
     let (reader, writer) = reflector::store();
     let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     let state = State::new(
@@ -287,6 +288,9 @@ async fn f33_before_the_caches_are_complete_nothing_is_ready() {
         200
     );
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=a-coordinator";
-    let answer = send_request(&fixture, COORDINATOR, "GET", path, "").await;
-    assert_eq!((answer.code, &answer.body["success"]), (200, &json!(false)));
+    let response = send_request(&fixture, COORDINATOR, "GET", path, "").await;
+    assert_eq!(
+        (response.code, &response.body["success"]),
+        (200, &json!(false))
+    );
 }

@@ -1,45 +1,54 @@
-//! Jobs of the same name in two namespaces, and who claims to be of one.
+//! Requests across namespaces with jobs of the same name, and from pods with false labels.
 
 use serde_json::json;
 
 use crate::{Settings, fixture::*, routes::VERSIONS};
 
-/// Namespace and coordinator of each record that a list has.
-async fn seen(fixture: &Fixture, from: &str, query: &str) -> Vec<String> {
+/// Lists replicas and returns the namespace and coordinator of each record.
+async fn list_coordinators(fixture: &Fixture, from: &str, query: &str) -> Vec<String> {
     let path = format!("/v1alpha2/replicas{query}");
-    let answer = send_request(fixture, from, "GET", &path, "").await;
-    assert_eq!(answer.code, 200, "{query}: {}", answer.body);
-    let all = answer.body["data"].as_array().unwrap().iter();
+    let response = send_request(fixture, from, "GET", &path, "").await;
+    assert_eq!(response.code, 200, "{query}: {}", response.body);
+    let all = response.body["data"].as_array().unwrap().iter();
     let name = |record: &serde_json::Value| {
-        let of = |field: &str| record[field].as_str().unwrap().to_owned();
-        format!("{}/{}", of("namespace"), of("coordinator"))
+        let text_of = |field: &str| record[field].as_str().unwrap().to_owned();
+        format!("{}/{}", text_of("namespace"), text_of("coordinator"))
     };
     all.map(name).collect()
 }
 
 #[tokio::test]
-async fn of_all_namespaces_a_pod_sees_its_own_and_who_may_see_all_sees_all() {
-    let closed = fixture(short_waits());
-    let of_rl = ["rl/a-coordinator", "rl/b-coordinator"];
-    let of_lab = ["lab/a-coordinator"];
-    assert_eq!(seen(&closed, COORDINATOR, "").await, of_rl);
-    assert_eq!(seen(&closed, OTHER_NAMESPACE, "").await, of_lab);
-    let open = fixture(Settings {
+async fn lists_without_namespace_hold_authorized_namespaces() {
+    let authenticated = fixture(short_waits());
+    let rl_records = ["rl/a-coordinator", "rl/b-coordinator"];
+    let lab_records = ["lab/a-coordinator"];
+    assert_eq!(
+        list_coordinators(&authenticated, COORDINATOR, "").await,
+        rl_records
+    );
+    assert_eq!(
+        list_coordinators(&authenticated, OTHER_NAMESPACE, "").await,
+        lab_records
+    );
+    let anonymous = fixture(Settings {
         allow_anonymous: true,
         ..short_waits()
     });
-    let all = [of_lab[0], of_rl[0], of_rl[1]];
-    assert_eq!(seen(&open, UNKNOWN, "").await, all);
-    assert_eq!(seen(&open, UNKNOWN, "?namespace=lab").await, of_lab);
+    let all = [lab_records[0], rl_records[0], rl_records[1]];
+    assert_eq!(list_coordinators(&anonymous, UNKNOWN, "").await, all);
     assert_eq!(
-        seen(&open, OTHER_NAMESPACE, "").await,
-        of_lab,
-        "it is known"
+        list_coordinators(&anonymous, UNKNOWN, "?namespace=lab").await,
+        lab_records
+    );
+    assert_eq!(
+        list_coordinators(&anonymous, OTHER_NAMESPACE, "").await,
+        lab_records,
+        "a known pod sees only its namespace"
     );
 }
 
 #[tokio::test]
-async fn the_job_of_the_same_name_in_another_namespace_is_closed() {
+async fn same_named_job_in_another_namespace_is_forbidden() {
     let fixture = fixture(short_waits());
     for (from, other) in [
         (COORDINATOR, "lab"),
@@ -65,16 +74,17 @@ async fn the_job_of_the_same_name_in_another_namespace_is_closed() {
             ];
             for (method, path, body) in requests {
                 let path = format!("{version}{path}");
-                let answer = send_request(&fixture, from, method, &path, body).await;
-                assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
+                let response = send_request(&fixture, from, method, &path, body).await;
+                assert_eq!(response.code, 403, "{method} {path}: {}", response.body);
             }
         }
     }
 }
 
-/// Labels claim a job. Whether it was made anew, so that its owner is right after all, only the API server can tell.
+/// The labels name the job, but the owner UID differs. The job may have been created again, so the
+/// endpoint reads it live.
 #[tokio::test]
-async fn who_has_the_labels_of_a_job_and_another_owner_learns_nothing() {
+async fn pod_with_job_labels_and_another_owner_is_rejected() {
     let body =
         json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}})
             .to_string();
@@ -90,9 +100,9 @@ async fn who_has_the_labels_of_a_job_and_another_owner_learns_nothing() {
             ("DELETE", "/replicas", &*body),
         ] {
             let path = format!("/v1alpha2{path}");
-            let answer = send_request(&fixture, IMPOSTOR, method, &path, body).await;
+            let response = send_request(&fixture, IMPOSTOR, method, &path, body).await;
             assert_eq!(
-                (answer.code, &answer.body["data"]),
+                (response.code, &response.body["data"]),
                 (code, &json!(null)),
                 "{method} {path}"
             );

@@ -4,13 +4,13 @@ use serde_json::json;
 use crate::{Settings, error::Error, fixture::*};
 
 #[tokio::test]
-async fn too_many_changes_of_one_job_are_told_to_come_again() {
+async fn changes_over_the_job_limit_are_rejected_as_retryable() {
     let fixture = fixture(Settings {
         max_changes_per_job: 2,
         ..short_waits()
     });
     let key = ("rl".to_owned(), "a".to_owned());
-    let _served = fixture.state.lock_job(&key).await.unwrap();
+    let _lock = fixture.state.lock_job(&key).await.unwrap();
     let waiting = fixture.state.lock_job(&key);
     tokio::pin!(waiting);
     assert!(futures::poll!(waiting.as_mut()).is_pending());
@@ -19,10 +19,10 @@ async fn too_many_changes_of_one_job_are_told_to_come_again() {
     for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 429, true)] {
         for method in ["POST", "DELETE"] {
             let path = format!("/{version}/replicas");
-            let answer =
+            let response =
                 send_request(&fixture, COORDINATOR, method, &path, &body.to_string()).await;
-            assert_eq!((answer.code, answer.retry_after), (code, retry_after));
-            assert_eq!(answer.body["success"], false);
+            assert_eq!((response.code, response.retry_after), (code, retry_after));
+            assert_eq!(response.body["success"], false);
         }
     }
     let list = "/v1alpha2/replicas?namespace=rl&coordinator=a-coordinator";
@@ -38,8 +38,8 @@ async fn too_many_changes_of_one_job_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_job_has_no_more_replicas_than_it_may() {
-    // Four of its five are wanted.
+async fn replicas_over_the_job_limit_are_rejected() {
+    // The plan of job a already has four usable replicas.
     let fixture = fixture(Settings {
         max_replicas_per_job: 5,
         ..short_waits()
@@ -50,17 +50,18 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     });
     for version in ["v1alpha1", "v1alpha2"] {
         let path = format!("/{version}/replicas");
-        let answer = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        let response = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
         assert_eq!(
-            (answer.code, answer.body["message"].as_str().unwrap()),
+            (response.code, response.body["message"].as_str().unwrap()),
             (400, "DIJob a has 4 replicas and may have at most 5")
         );
     }
 }
 
-/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache without_api_server does not refuse.
+/// DI-engine exits on a rejection, and the cache may be outdated. Without a live read, the endpoint
+/// therefore returns a retryable error. See docs/decisions/0007.
 #[tokio::test]
-async fn where_no_api_server_is_nobody_is_refused_for_what_the_job_is() {
+async fn replica_limit_without_live_read_is_retryable() {
     let fixture = without_api_server(Settings {
         max_replicas_per_job: 4,
         ..short_waits()
@@ -69,16 +70,16 @@ async fn where_no_api_server_is_nobody_is_refused_for_what_the_job_is() {
         json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
     for (version, code) in [("v1alpha1", 200), ("v1alpha2", 503)] {
         let path = format!("/{version}/replicas");
-        let answer = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        let response = send_request(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
         assert_eq!(
-            (answer.code, &answer.body["success"]),
+            (response.code, &response.body["success"]),
             (code, &json!(false))
         );
     }
 }
 
 #[tokio::test]
-async fn those_that_have_done_their_work_make_room() {
+async fn done_replicas_do_not_count_toward_the_job_limit() {
     for (is_done, code) in [(false, 400), (true, 503)] {
         let plan = json!([
             {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
@@ -99,15 +100,15 @@ async fn those_that_have_done_their_work_make_room() {
         let fixture = fixture_with(settings, [job], [coordinator]);
         let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha2/replicas";
-        let answer = send_request(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
-        // The API server takes no writes.
-        assert_eq!(answer.code, code, "{:?}", answer.body);
+        let response = send_request(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
+        // 503: the request passes the limit, but the API server of the fixture rejects writes.
+        assert_eq!(response.code, code, "{:?}", response.body);
     }
 }
 
 #[test]
-fn f30_what_the_api_server_says_keeps_its_meaning() {
-    for (said, code) in [
+fn f30_api_server_errors_map_to_status_codes() {
+    for (api_code, code) in [
         (400, 400),
         (401, 503),
         (403, 503),
@@ -119,21 +120,28 @@ fn f30_what_the_api_server_says_keeps_its_meaning() {
         (500, 503),
         (504, 503),
     ] {
-        let reason = if said == 404 { "NotFound" } else { "Reason" };
-        let status = kube::core::Status::failure("why", reason).with_code(said);
+        let reason = if api_code == 404 {
+            "NotFound"
+        } else {
+            "Reason"
+        };
+        let status = kube::core::Status::failure("detail", reason).with_code(api_code);
         let error = Error::Api {
             doing: "write",
             source: Box::new(kube::Error::Api(Box::new(status))),
         };
-        assert_eq!(error.display_status(), code, "{said}");
-        assert!(error.to_string().contains("why"), "{error}");
+        assert_eq!(error.status_code(), code, "{api_code}");
+        assert!(error.to_string().contains("detail"), "{error}");
     }
-    let unreadable = serde_json::from_str::<u8>("what").unwrap_err();
+    let unreadable = serde_json::from_str::<u8>("text").unwrap_err();
     let error = Error::Api {
         doing: "write",
         source: Box::new(kube::Error::SerdeError(unreadable)),
     };
-    assert_eq!(error.display_status(), 500, "another try brings the same");
-    let said = error.to_string();
-    assert!(said.contains("its answer cannot be read"), "{said}");
+    assert_eq!(error.status_code(), 500, "a retry returns the same");
+    let message = error.to_string();
+    assert!(
+        message.contains("response of the API server cannot be decoded"),
+        "{message}"
+    );
 }

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::{Settings, fixture::*, routes::VERSIONS};
 
 #[tokio::test]
-async fn f32_a_coordinator_sees_the_replicas_that_it_may_use() {
+async fn f32_coordinator_query_lists_usable_replicas() {
     let fixture = fixture(short_waits());
     for version in VERSIONS {
         let path = format!("{version}/replicas?Namespace=rl&COORDINATOR=a-coordinator");
-        let answer = send_request(&fixture, COORDINATOR, "GET", &path, "{}").await;
-        assert_eq!(answer.code, 200);
+        let response = send_request(&fixture, COORDINATOR, "GET", &path, "{}").await;
+        assert_eq!(response.code, 200);
         assert_eq!(
-            answer.body["data"],
+            response.body["data"],
             json!({
                 "namespace": "rl", "coordinator": "a-coordinator",
                 "collectors": ["a-collector-run.rl:22270", "a-collector-new.rl:4000"],
@@ -25,41 +25,41 @@ async fn f32_a_coordinator_sees_the_replicas_that_it_may_use() {
 }
 
 #[tokio::test]
-async fn f28_lists_hold_one_record_for_each_job_that_runs() {
+async fn f28_lists_have_one_record_per_running_job() {
     let fixture = fixture(short_waits());
     let empty = json!({
         "namespace": "rl", "coordinator": "b-coordinator", "collectors": [], "learners": [],
     });
     for path in ["/v1alpha1/replicas", "/v1alpha1/replicas?namespace=rl"] {
-        let answer = send_request(&fixture, COORDINATOR, "GET", path, "").await;
-        let all = answer.body["data"].as_array().unwrap();
+        let response = send_request(&fixture, COORDINATOR, "GET", path, "").await;
+        let all = response.body["data"].as_array().unwrap();
         assert_eq!(all.len(), 2, "{path}");
         assert_eq!(all[0]["coordinator"], "a-coordinator");
         assert_eq!(all[1], empty);
     }
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=over-coordinator";
-    let answer = send_request(&fixture, COORDINATOR, "GET", path, "").await;
-    assert_eq!(answer.body["data"]["collectors"], json!([]));
+    let response = send_request(&fixture, COORDINATOR, "GET", path, "").await;
+    assert_eq!(response.body["data"]["collectors"], json!([]));
 }
 
 #[tokio::test]
-async fn one_replica_is_found_by_its_name() {
+async fn replica_query_by_name_returns_one_replica() {
     let fixture = fixture(short_waits());
     for (name, code, collectors) in [
         ("a-collector-run", 200, json!(["a-collector-run.rl:22270"])),
         ("a-collector-bad", 200, json!([])),
         ("a-collector-old", 404, Value::Null),
-        ("nobody", 404, Value::Null),
+        ("unknown", 404, Value::Null),
     ] {
         let path = format!("/v1alpha1/replicas?namespace=rl&name={name}");
-        let answer = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
-        assert_eq!(answer.code, code, "{name}");
-        assert_eq!(answer.body["data"]["collectors"], collectors, "{name}");
+        let response = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
+        assert_eq!(response.code, code, "{name}");
+        assert_eq!(response.body["data"]["collectors"], collectors, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_pod_that_has_just_got_its_address_is_waited_for() {
+async fn request_from_new_pod_waits_for_its_address() {
     let fixture = fixture(Settings {
         kubelet_wait: Duration::from_secs(20),
         ..short_waits()
@@ -67,34 +67,34 @@ async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let later = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let new = pod("b", Role::Collector, "b-collector-x", "b-uid", "10.0.0.77");
-        fixture.state.pods.record_created(new);
+        fixture.state.pods.created(new);
     };
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=b-coordinator";
-    // As a dual-stack socket shows it.
-    let asked = send_request(&fixture, "::ffff:10.0.0.77", "GET", path, "");
-    let (answer, ()) = tokio::join!(asked, later);
-    assert_eq!(answer.code, 200);
+    // A dual-stack socket reports IPv4 peers as mapped IPv6 addresses.
+    let request = send_request(&fixture, "::ffff:10.0.0.77", "GET", path, "");
+    let (response, ()) = tokio::join!(request, later);
+    assert_eq!(response.code, 200);
 }
 
 #[tokio::test]
-async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it() {
-    let mut late = pod(
+async fn unknown_source_is_retryable_while_a_job_pod_has_no_ip() {
+    let mut unaddressed = pod(
         "b",
         Role::Coordinator,
         "b-coordinator",
         "b-uid",
         "10.0.0.77",
     );
-    late.ips = None;
-    let mut of_host = pod(
+    unaddressed.ips = None;
+    let mut host_network = pod(
         "c",
         Role::Coordinator,
         "c-coordinator",
         "c-uid",
         "10.0.0.78",
     );
-    of_host.ips = Some([].into());
-    of_host.scheduled_at = Some(Timestamp::now());
+    host_network.ips = Some([].into());
+    host_network.placed = Some(Timestamp::now());
     let jobs = || [job("b", &json!({})), job("c", &json!({}))];
     let body = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
     let other = json!({"namespace": "rl", "coordinator": "c-coordinator"}).to_string();
@@ -105,23 +105,30 @@ async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it()
         (Some(long_ago), [401, 401]),
         (Some(now), [200, 503]),
     ] {
-        late.scheduled_at = placed;
-        let fixture = fixture_with(short_waits(), jobs(), [late.clone(), of_host.clone()]);
+        unaddressed.placed = placed;
+        let fixture = fixture_with(
+            short_waits(),
+            jobs(),
+            [unaddressed.clone(), host_network.clone()],
+        );
         for (version, code) in ["v1alpha1", "v1alpha2"].into_iter().zip(codes) {
             let path = format!("/{version}/replicas");
-            let answer = send_request(&fixture, UNKNOWN, "POST", &path, &body).await;
+            let response = send_request(&fixture, UNKNOWN, "POST", &path, &body).await;
             assert_eq!(
-                (answer.code, &answer.body["success"]),
+                (response.code, &response.body["success"]),
                 (code, &json!(false))
             );
-            assert_eq!(answer.retry_after, code == 503);
+            assert_eq!(response.retry_after, code == 503);
             let list = format!("{path}?namespace=rl&coordinator=b-coordinator");
             assert_eq!(
                 send_request(&fixture, UNKNOWN, "GET", &list, "").await.code,
                 code
             );
-            let answer = send_request(&fixture, UNKNOWN, "POST", &path, &other).await;
-            assert_eq!(answer.code, 401, "another job's pods are all known");
+            let response = send_request(&fixture, UNKNOWN, "POST", &path, &other).await;
+            assert_eq!(
+                response.code, 401,
+                "the addresses of all pods of job c are known"
+            );
         }
     }
 }

@@ -33,7 +33,9 @@ async fn metrics_count_requests_by_route_and_code() {
         .uri("/metrics")
         .body(Body::empty())
         .unwrap();
-    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
+    let response = Endpoint::new(fixture.state.clone())
+        .handle_request(request)
+        .await;
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for line in [
@@ -46,10 +48,10 @@ async fn metrics_count_requests_by_route_and_code() {
 }
 
 #[tokio::test]
-async fn f29_every_answer_is_json_in_one_form() {
+async fn f29_responses_are_json_with_one_envelope() {
     let fixture = fixture(short_waits());
     let list = "/v1alpha1/replicas?namespace=rl";
-    // `ask` looks at type and form of each.
+    // `send_request` checks the content type and the envelope of each response.
     for (method, path, code) in [
         ("GET", list, 200),
         ("GET", "/healthz", 200),
@@ -66,13 +68,13 @@ async fn f29_every_answer_is_json_in_one_form() {
         ("GET", "/v1alpha3/replicas", 404),
         ("GET", "//v1alpha1/replicas", 404),
     ] {
-        let answer = send_request(&fixture, COORDINATOR, method, path, "").await;
-        assert_eq!(answer.code, code, "{method} {path}");
+        let response = send_request(&fixture, COORDINATOR, method, path, "").await;
+        assert_eq!(response.code, code, "{method} {path}");
     }
 }
 
 #[tokio::test]
-async fn query_keys_are_decoded_and_stand_once() {
+async fn query_keys_are_decoded_and_rejected_when_repeated() {
     let fixture = fixture(short_waits());
     for (query, code) in [
         ("n%61mespace=rl&Coordinator=a-coordinator", 200),
@@ -86,16 +88,18 @@ async fn query_keys_are_decoded_and_stand_once() {
         ("&&", 200),
     ] {
         let path = format!("/v1alpha2/replicas?{query}");
-        let answer = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
-        assert_eq!(answer.code, code, "{query}");
+        let response = send_request(&fixture, COORDINATOR, "GET", &path, "").await;
+        assert_eq!(response.code, code, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_head_is_answered_as_a_get_without_its_body() {
+async fn head_request_returns_get_headers_without_body() {
     let fixture = fixture(short_waits());
     let request = Request::head("/healthz").body(Body::empty()).unwrap();
-    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
+    let response = Endpoint::new(fixture.state.clone())
+        .handle_request(request)
+        .await;
     assert_eq!(response.status(), 200);
     assert_ne!(response.headers()[header::CONTENT_LENGTH], "0");
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -103,23 +107,25 @@ async fn a_head_is_answered_as_a_get_without_its_body() {
 }
 
 #[tokio::test]
-async fn the_document_is_served() {
+async fn openapi_document_lists_all_paths() {
     let fixture = fixture(short_waits());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
-    let response = Endpoint::new(fixture.state.clone()).handle_request(request).await;
+    let response = Endpoint::new(fixture.state.clone())
+        .handle_request(request)
+        .await;
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let document: Value = serde_json::from_slice(&body).unwrap();
     assert!(document["openapi"].as_str().unwrap().starts_with("3."));
     let paths: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
-    assert_eq!(paths, PATHS, "those that metrics know");
+    assert_eq!(paths, PATHS, "the same paths as in the metrics");
     for version in VERSIONS {
         assert!(document["paths"][format!("{version}/replicas/failed")]["post"].is_object());
     }
 }
 
 #[tokio::test]
-async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
+async fn panicking_or_hanging_handlers_return_error_envelopes() {
     let fixture = fixture(crate::Settings {
         request_timeout: Duration::from_millis(50),
         ..short_waits()
@@ -127,18 +133,18 @@ async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
     let routes = Router::new()
         .route(
             "/v1alpha1/panics",
-            get(async || -> &'static str { panic!("a test") }),
+            get(async || -> &'static str { panic!("test") }),
         )
         .route("/v1alpha1/hangs", get(std::future::pending::<&'static str>))
         .route("/v1alpha2/hangs", get(std::future::pending::<&'static str>));
-    let served = Endpoint::of(routes, fixture.state.clone());
+    let endpoint = Endpoint::with_routes(routes, fixture.state.clone());
     for (path, code) in [
         ("/v1alpha1/panics", 500),
         ("/v1alpha1/hangs", 200),
         ("/v1alpha2/hangs", 503),
     ] {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = served.answer(request).await;
+        let response = endpoint.handle_request(request).await;
         assert_eq!(response.status(), code, "{path}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
