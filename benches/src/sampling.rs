@@ -10,7 +10,7 @@ use anyhow::Result;
 use di_runtime::{
     game::{Ending, Game},
     policy::Policy,
-    sampler::{EnvFactory, Pipeline, EnvInstance, Sampler, gymnasium_factory},
+    sampler::{EnvFactory, EnvInstance, Pipeline, Sampler, gymnasium_factory},
     sampling::Sampling,
 };
 use rand::{SeedableRng, rngs::StdRng};
@@ -36,7 +36,8 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             case: format!("100 µs a step, two layers of {hidden}"),
             x: 0,
         };
-        let policy = Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
+        let policy =
+            Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
         for repetition in 0..=scale.repetitions {
             for (subject, sampling) in [
                 (TWO, threads(2)),

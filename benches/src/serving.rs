@@ -140,7 +140,7 @@ pub async fn get_bytes(endpoint: &Endpoint, path: &str) -> Result<axum::body::By
     request
         .extensions_mut()
         .insert(axum::extract::ConnectInfo(caller));
-    let answer = endpoint.answer(request).await;
+    let answer = endpoint.handle_request(request).await;
     ensure!(
         answer.status() == 200,
         "{path} was answered {}",

@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use di_admission::{
     Error,
-    review::{ReviewResponse, ReviewOutcome, mutate, validate},
+    review::{ReviewOutcome, ReviewResponse, mutate, validate},
 };
 use di_api::validation;
 use serde_json::{Map, Value};

@@ -192,7 +192,7 @@ async fn endpoint_metrics() -> String {
         "/metrics",
     ] {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let body = endpoint.answer(request).await.into_body();
+        let body = endpoint.handle_request(request).await.into_body();
         text = String::from_utf8(to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap();
     }
     text

@@ -39,7 +39,8 @@ impl Columns {
             paths.len()
         );
         let columns = headers.into_iter().zip(paths);
-        let columns = columns.map(|(header, path)| Ok((header.to_owned(), Path::parse_relaxed(path)?)));
+        let columns =
+            columns.map(|(header, path)| Ok((header.to_owned(), Path::parse_relaxed(path)?)));
         Ok(Self(columns.collect::<Result<_>>()?))
     }
 

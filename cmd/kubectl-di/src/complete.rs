@@ -23,8 +23,8 @@ use clap_complete::{
 };
 use di_api::{Phase, names};
 use di_client::{
-    KubeconfigNames, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
-    replica_names,
+    Cluster, ConnectOptions, KubeconfigNames, container_names, group_names, job_names,
+    namespace_names, replica_names,
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
@@ -248,7 +248,9 @@ impl Lookups {
                 let ends = matches!(verb, "delete" | "restart");
                 arg.add(self.complete_from_cluster(async move |cluster| {
                     let mut all = replica_names(&cluster).await?;
-                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator_name(job)));
+                    all.retain(|(replica, job)| {
+                        !(ends && *replica == names::coordinator_name(job))
+                    });
                     let named =
                         |job: &String| words.iter().any(|word| strip_kind_prefix(word) == job);
                     let any = all.iter().any(|(_, job)| named(job));
@@ -351,7 +353,10 @@ impl Lookups {
         })
     }
 
-    fn complete_from_kubeconfig(&self, select: fn(KubeconfigNames) -> Vec<String>) -> ArgValueCandidates {
+    fn complete_from_kubeconfig(
+        &self,
+        select: fn(KubeconfigNames) -> Vec<String>,
+    ) -> ArgValueCandidates {
         let options = self.options.clone();
         ArgValueCandidates::new(move || {
             let choices = options.kubeconfig_names().unwrap_or_default();

@@ -5,7 +5,8 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    CheckLevel, Cluster, Deadline, DryRun, WaitState, PreparedObject, started_state, succeeded_state, prepare_objects, wait_for_job,
+    CheckLevel, Cluster, Deadline, DryRun, PreparedObject, WaitState, prepare_objects,
+    started_state, succeeded_state, wait_for_job,
 };
 use serde_json::Value;
 
@@ -88,7 +89,8 @@ impl Create {
             Some(cluster) => cluster.namespace().clone(),
             None => globals.connect_options().offline_namespace(),
         };
-        let ready = prepare_objects(cluster.as_ref(), &namespace, documents, CheckLevel::Full).await?;
+        let ready =
+            prepare_objects(cluster.as_ref(), &namespace, documents, CheckLevel::Full).await?;
         let jobs = ready.iter().filter(|one| is_job(one)).count();
         ensure!(
             !self.follow || jobs == 1,
@@ -121,7 +123,8 @@ impl Create {
         };
         if self.follow {
             for (namespace, name) in &created {
-                if let Err(error) = follow_job(&cluster.with_namespace(namespace), name, out).await {
+                if let Err(error) = follow_job(&cluster.with_namespace(namespace), name, out).await
+                {
                     report_error(&error);
                     code = ExitCode::FAILURE;
                 }

@@ -6,7 +6,10 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use di_client::{Cascade, CheckLevel, Cluster, Deadline, DeleteOptions, ObjectRef, wait_for_deletion, prepare_objects};
+use di_client::{
+    Cascade, CheckLevel, Cluster, Deadline, DeleteOptions, ObjectRef, prepare_objects,
+    wait_for_deletion,
+};
 
 use crate::{
     args::parse_timeout,
@@ -105,7 +108,9 @@ impl Delete {
         let targets: Vec<ObjectRef> = match documents {
             Some(documents) => {
                 let namespace = cluster.namespace();
-                let ready = prepare_objects(Some(&cluster), namespace, documents, CheckLevel::Identity).await?;
+                let ready =
+                    prepare_objects(Some(&cluster), namespace, documents, CheckLevel::Identity)
+                        .await?;
                 ready.into_iter().map(ObjectRef::from).collect()
             }
             None => self.selected_targets(&cluster).await?,
@@ -170,7 +175,12 @@ impl Delete {
         })
     }
 
-    fn print_deleted(&self, out: &mut impl Write, target: &ObjectRef, how: DeleteOptions) -> Result<()> {
+    fn print_deleted(
+        &self,
+        out: &mut impl Write,
+        target: &ObjectRef,
+        how: DeleteOptions,
+    ) -> Result<()> {
         let kind = qualified_kind(target);
         let done = match how.grace {
             Some(0) => "force deleted",

@@ -7,7 +7,10 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Args};
-use di_client::{Cluster, Job, JobQuery, ReplicaList, EventFilter, list_events, get_job, list_jobs, list_replicas};
+use di_client::{
+    Cluster, EventFilter, Job, JobQuery, ReplicaList, get_job, list_events, list_jobs,
+    list_replicas,
+};
 use jiff::Timestamp;
 
 use crate::{
@@ -137,11 +140,13 @@ impl Describe {
             warn_planned_only(&why);
         }
         let events = if self.show_events {
-            Some(match list_events(cluster, &mut EventFilter::for_job(job)).await {
-                Ok(found) => Ok(found.events),
-                // Describe the job even if the user may not list events.
-                Err(error) => Err(error.to_string()),
-            })
+            Some(
+                match list_events(cluster, &mut EventFilter::for_job(job)).await {
+                    Ok(found) => Ok(found.events),
+                    // Describe the job even if the user may not list events.
+                    Err(error) => Err(error.to_string()),
+                },
+            )
         } else {
             None
         };

@@ -31,7 +31,10 @@ impl Doctor {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let findings = run_checks(&cluster, VERSION).await;
-        let errors = findings.iter().filter(|f| f.state == FindingState::Error).count();
+        let errors = findings
+            .iter()
+            .filter(|f| f.state == FindingState::Error)
+            .count();
         match self.output {
             Some(DataFormat::Json) => output::print_json(out, &to_json(&findings))?,
             Some(DataFormat::Yaml) => output::print_yaml(out, &to_json(&findings))?,
@@ -113,7 +116,10 @@ mod tests {
             message: "m".to_owned(),
             remedy: remedy.map(str::to_owned),
         };
-        let found = [finding(FindingState::Ok, None), finding(FindingState::Error, Some("r"))];
+        let found = [
+            finding(FindingState::Ok, None),
+            finding(FindingState::Error, Some("r")),
+        ];
         assert_eq!(
             to_text(&found),
             "ok       webhooks      m

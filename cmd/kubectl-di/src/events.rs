@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Event, EventFilter, list_events, get_job, watch_events};
+use di_client::{Event, EventFilter, get_job, list_events, watch_events};
 use futures::StreamExt;
 use jiff::Timestamp;
 

@@ -2,7 +2,9 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use di_client::{DryRun, InstallVariant, IMAGE, Installed, Orchestrator, VERSION, find_orchestrator};
+use di_client::{
+    DryRun, IMAGE, InstallVariant, Installed, Orchestrator, VERSION, find_orchestrator,
+};
 
 use crate::{
     globals::Globals,

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{ReplicaReply, DryRun, EndState, LifecycleRequest, call_replicas, get_job};
+use di_client::{DryRun, EndState, LifecycleRequest, ReplicaReply, call_replicas, get_job};
 use serde_json::{Value, json};
 
 use crate::{
@@ -218,7 +218,10 @@ fn print_statuses(
     format::print_objects(format, out, &to_list(&items), &items, headers)
 }
 
-fn print_names<'a>(called: impl Iterator<Item = &'a ReplicaReply>, out: &mut impl Write) -> Result<()> {
+fn print_names<'a>(
+    called: impl Iterator<Item = &'a ReplicaReply>,
+    out: &mut impl Write,
+) -> Result<()> {
     for one in called {
         writeln!(out, "pod/{}", one.name)?;
     }

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
-use di_client::{Cluster, LogLine, LogOptions, LogStream, LogSelection, get_job, select_log_pods};
+use di_client::{Cluster, LogLine, LogOptions, LogSelection, LogStream, get_job, select_log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -128,7 +128,10 @@ impl Logs {
         if pods.is_empty() {
             eprintln!("Waiting for pods of {}...", job.resource_name());
         }
-        let count: usize = pods.iter().map(|pod| options.selected_containers(pod).len()).sum();
+        let count: usize = pods
+            .iter()
+            .map(|pod| options.selected_containers(pod).len())
+            .sum();
         ensure!(
             !self.follow || count <= self.max_log_requests,
             "you are attempting to follow {count} log streams, but maximum allowed concurrency is {}, use --max-log-requests to increase the limit",
@@ -172,7 +175,9 @@ impl Logs {
         let named = self.replica.as_ref().or(self.target.replica.as_ref());
         match (named, self.role) {
             // The prefix with the name of the job is optional.
-            (Some(name), _) if name.starts_with(&format!("{job}-")) => LogSelection::Replica(name.clone()),
+            (Some(name), _) if name.starts_with(&format!("{job}-")) => {
+                LogSelection::Replica(name.clone())
+            }
             (Some(name), _) => LogSelection::Replica(format!("{job}-{name}")),
             (None, RoleArg::All) => LogSelection::All,
             (None, RoleArg::Coordinator) => LogSelection::Role(Role::Coordinator),

@@ -1,6 +1,8 @@
 use anyhow::{Result, ensure};
 use clap::Args;
-use di_client::{CheckLevel, Cluster, Document, ObjectRef, convert_nervex, manifest, prepare_objects};
+use di_client::{
+    CheckLevel, Cluster, Document, ObjectRef, convert_nervex, manifest, prepare_objects,
+};
 
 use crate::selection::SelectedJob;
 
@@ -64,7 +66,10 @@ impl Manifests {
                 target.name
             );
             let namespace = target.namespace.as_deref().unwrap_or(&namespace.name);
-            selected.push(SelectedJob::new(cluster.with_namespace(namespace), &target.name));
+            selected.push(SelectedJob::new(
+                cluster.with_namespace(namespace),
+                &target.name,
+            ));
         }
         Ok(selected)
     }

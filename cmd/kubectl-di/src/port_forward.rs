@@ -7,7 +7,10 @@ use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use di_api::names::PORT_NAME;
-use di_client::{Cluster, Deadline, wait_for_pod_end, forward_connection, get_job, find_port, wait_for_started_pod, wait_for_successor};
+use di_client::{
+    Cluster, Deadline, find_port, forward_connection, get_job, wait_for_pod_end,
+    wait_for_started_pod, wait_for_successor,
+};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 

@@ -8,7 +8,10 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use di_client::{Cluster, Job, WaitState, Progress, RestartedPod, removing_replicas, replicas_ready_state, wait_for_job};
+use di_client::{
+    Cluster, Job, Progress, RestartedPod, WaitState, removing_replicas, replicas_ready_state,
+    wait_for_job,
+};
 
 use crate::{
     globals::Globals,
@@ -91,7 +94,11 @@ async fn wait_until_ready(
     let missing = |job: &Job| {
         let names: Vec<_> = removing_replicas(job).collect();
         match (job.problem_summary(), removing(job)) {
-            (None, 1..) => format!("{} of {} to be deleted", names.join(", "), job.resource_name()),
+            (None, 1..) => format!(
+                "{} of {} to be deleted",
+                names.join(", "),
+                job.resource_name()
+            ),
             _ => unmet_condition(job),
         }
     };

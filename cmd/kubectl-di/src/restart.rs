@@ -55,7 +55,8 @@ impl Restart {
         let mut restarted = Vec::new();
         for one in selected {
             // The orchestrator, not the plugin, deletes the pod. See docs/decisions/0014.
-            match di_client::restart_coordinator(&one.cluster, &one.name, self.dry_run.get()).await {
+            match di_client::restart_coordinator(&one.cluster, &one.name, self.dry_run.get()).await
+            {
                 Ok((job, old)) => {
                     printer.print_change(out, job.object, "restarted")?;
                     restarted.push((one, old));

@@ -80,8 +80,8 @@ impl Selection {
         };
         let list = list_jobs(cluster, &query).await?;
         let selected = list.jobs.iter();
-        let selected =
-            selected.map(|job| SelectedJob::new(cluster.with_namespace(job.namespace()), job.name()));
+        let selected = selected
+            .map(|job| SelectedJob::new(cluster.with_namespace(job.namespace()), job.name()));
         Ok(selected.collect())
     }
 

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallVariant, apply_object, wait_for_webhooks,
-    wait_for_crd, wait_for_rollout, install_objects,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallVariant, apply_object,
+    install_objects, wait_for_crd, wait_for_rollout, wait_for_webhooks,
 };
 use serde_json::Value;
 

@@ -83,7 +83,9 @@ impl SuspendArgs {
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut changed = Vec::new();
         for one in selected {
-            match di_client::set_suspended(&one.cluster, &one.name, suspend, self.dry_run.get()).await {
+            match di_client::set_suspended(&one.cluster, &one.name, suspend, self.dry_run.get())
+                .await
+            {
                 Ok((job, has_changed)) => {
                     let done = if has_changed { done } else { already };
                     printer.print_change(out, job.object, done)?;

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{Phase, names};
 use di_client::{
-    Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, wait_for_deletion, find_leftovers, delete_leftover,
+    Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, delete_leftover,
+    find_leftovers, wait_for_deletion,
 };
 
 use crate::{

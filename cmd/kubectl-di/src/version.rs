@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use di_client::{Orchestrator, VERSION, Versions, skew_messages, get_versions};
+use di_client::{Orchestrator, VERSION, Versions, get_versions, skew_messages};
 use serde_json::{Value, json};
 
 use crate::{globals::Globals, output};

@@ -2,7 +2,10 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use di_client::{Cluster, Deadline, Error, WaitCondition, Job, ObjectRef, wait_for_deletion, get_job, wait_for_job};
+use di_client::{
+    Cluster, Deadline, Error, Job, ObjectRef, WaitCondition, get_job, wait_for_deletion,
+    wait_for_job,
+};
 
 use crate::{
     args::parse_duration,

@@ -116,7 +116,10 @@ impl From<DIJob> for JobView {
 }
 
 /// The annotations that the endpoint writes.
-const ENDPOINT_ANNOTATIONS: [&str; 2] = [names::SCALE_DOWNS_ANNOTATION, names::PODS_TO_DELETE_ANNOTATION];
+const ENDPOINT_ANNOTATIONS: [&str; 2] = [
+    names::SCALE_DOWNS_ANNOTATION,
+    names::PODS_TO_DELETE_ANNOTATION,
+];
 
 /// Reduces metadata to name, UID, version and the annotations that the endpoint writes.
 fn trim_metadata(metadata: ObjectMeta) -> ObjectMeta {

@@ -112,7 +112,9 @@ fn build_patch(job: &Job, operations: Vec<Value>) -> Patch {
 fn apply_locally(job: &Job, patch: &Patch) -> Result<Value> {
     let mut object = job.object.clone();
     json_patch::patch(&mut object, patch).map_err(|error| Error::Refused(error.to_string()))?;
-    let known = validation::validate_dijob(&job.object).err().unwrap_or_default();
+    let known = validation::validate_dijob(&job.object)
+        .err()
+        .unwrap_or_default();
     let mut faults = validation::validate_dijob_update(&job.object, &object)
         .err()
         .unwrap_or_default();

@@ -239,7 +239,8 @@ fn container_gpus(container: &Container) -> i32 {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let gpus = limits.and_then(|limits| limits.get(GPU_RESOURCE));
-    gpus.and_then(|gpus| quantity::parse_count(&gpus.0)).unwrap_or(0)
+    gpus.and_then(|gpus| quantity::parse_count(&gpus.0))
+        .unwrap_or(0)
 }
 
 fn last_exit(statuses: &[ContainerStatus]) -> Option<ContainerExit> {

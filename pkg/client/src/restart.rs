@@ -1,4 +1,6 @@
-use di_api::{ConditionType, EntryState, PlanEntry, Role, find_condition, is_condition_true, names};
+use di_api::{
+    ConditionType, EntryState, PlanEntry, Role, find_condition, is_condition_true, names,
+};
 use di_plan::{PodView, aggregator_of, find_entry, group_members, scale_down_order};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -205,7 +207,9 @@ fn select_replicas(
 
 /// The other pods of the learner group of a replica.
 fn other_members(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
-    let leader = find_entry(plan, name).and_then(aggregator_of).unwrap_or(name);
+    let leader = find_entry(plan, name)
+        .and_then(aggregator_of)
+        .unwrap_or(name);
     let members = find_entry(plan, leader)
         .into_iter()
         .chain(group_members(plan, leader))

@@ -221,7 +221,12 @@ async fn apply_action(context: &Context, job: &DIJob, key: &Key, action: &Action
 
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
     let aggregator = context.aggregators.template_for(&key.0);
-    let Some(pod) = build_pod(job, entry, aggregator.pod_template(), &context.settings.build) else {
+    let Some(pod) = build_pod(
+        job,
+        entry,
+        aggregator.pod_template(),
+        &context.settings.build,
+    ) else {
         // The role was removed from the spec, or the AggregatorConfig deleted. The next step
         // reports it.
         return Ok(false);

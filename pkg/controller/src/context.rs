@@ -112,7 +112,8 @@ impl Context {
     /// Returns true if the cache has pods that the job with this UID owns.
     pub fn has_pods(&self, job: &Key, uid: Option<&str>) -> bool {
         let is_owned = |pod: &PodView| pod.belongs_to(uid.unwrap_or_default());
-        self.pods.read_objects(job, |pods| pods.iter().any(is_owned))
+        self.pods
+            .read_objects(job, |pods| pods.iter().any(is_owned))
     }
 }
 

@@ -53,7 +53,11 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
         // The semaphore is closed: the process shuts down.
         return Ok(Requeue::await_change());
     };
-    let Some(job) = context.jobs.reflector_store().get(&ObjectRef::from_obj(&*job)) else {
+    let Some(job) = context
+        .jobs
+        .reflector_store()
+        .get(&ObjectRef::from_obj(&*job))
+    else {
         context.forget_job(&key);
         return Ok(Requeue::await_change());
     };
@@ -101,7 +105,10 @@ async fn reconcile_with_permit(job: Arc<WatchedJob>, context: &Context) -> Resul
 
 /// Waits until the caches of pods and services are filled. No decision is made before.
 async fn wait_for_cache_sync(context: &Context) -> Result<()> {
-    for mut cache in [context.pods.subscribe_synced(), context.services.subscribe_synced()] {
+    for mut cache in [
+        context.pods.subscribe_synced(),
+        context.services.subscribe_synced(),
+    ] {
         let filled = cache.wait_for(|synced| *synced).await;
         filled.map_err(|_| Error::WatchEnded)?;
     }

@@ -73,7 +73,10 @@ pub fn build_pod(
     {
         let resources = main.resources.get_or_insert_default();
         if let Some(place) = &entry.ddp {
-            take_share(resources, ResourceShare::for_place(place, entry.gpu_count()));
+            take_share(
+                resources,
+                ResourceShare::for_place(place, entry.gpu_count()),
+            );
         }
         entry.resources.apply_to(resources);
     }

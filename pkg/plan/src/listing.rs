@@ -92,7 +92,9 @@ pub fn list_processes<'a>(
     members.sort_by_key(|(port, _)| *port);
     members
         .into_iter()
-        .flat_map(|(port, entry)| (0..entry.gpu_count()).map(move |i| replica_url(job, entry, port + i)))
+        .flat_map(|(port, entry)| {
+            (0..entry.gpu_count()).map(move |i| replica_url(job, entry, port + i))
+        })
         .collect()
 }
 
@@ -267,7 +269,10 @@ mod tests {
             "CreateContainerConfigError",
             "InvalidImageName",
         ] {
-            assert!(Reason::find_in(&Reason::STUCK_CONTAINER, reason).is_some(), "{reason}");
+            assert!(
+                Reason::find_in(&Reason::STUCK_CONTAINER, reason).is_some(),
+                "{reason}"
+            );
         }
         for reason in Reason::STUCK_CONTAINER {
             assert!(waiting(reason.as_str()).is_empty(), "{reason}");

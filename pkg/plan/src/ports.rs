@@ -27,8 +27,8 @@ pub(crate) fn replica_ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i
     let first = port_of_entry(job, entry);
     let mut all = vec![(names::PORT_NAME.to_owned(), first)];
     if let Some(place) = &entry.ddp {
-        let others =
-            (1..entry.gpu_count()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
+        let others = (1..entry.gpu_count())
+            .map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
         all.extend(others);
         if place.master.is_none() {
             all.push((

@@ -82,7 +82,8 @@ async fn find_aggregator(
     let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
     let key = (namespace.to_owned(), job.to_owned());
     let has_aggregator = |job: &JobView| {
-        find_entry(job.plan_entries(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+        find_entry(job.plan_entries(), aggregator)
+            .is_some_and(|entry| entry.role == Role::Aggregator)
     };
     let to_not_found = |error| match error {
         Error::NotFound(_) => unknown(),
@@ -156,7 +157,8 @@ fn replica_urls<'a>(
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns_pod(job, pod) => pod.port,
-                _ => find_entry(plan, name).map_or_else(|| job.role_port(role), |entry| port_of_entry(job, entry)),
+                _ => find_entry(plan, name)
+                    .map_or_else(|| job.role_port(role), |entry| port_of_entry(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,

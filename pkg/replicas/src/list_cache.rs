@@ -101,7 +101,9 @@ impl ListCache {
         };
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == kept.capacity() {
-            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is_same_state(&list.job)));
+            kept.retain(|_, list| {
+                newest(&list.key).is_some_and(|job| job.is_same_state(&list.job))
+            });
         }
         kept.insert(uid, list);
     }

@@ -104,7 +104,11 @@ impl SharedState {
     /// Whether the first lists of both caches are complete.
     pub(crate) fn is_synced(&self) -> bool {
         if !self.jobs_synced.load(Relaxed) {
-            let ready = self.jobs.reflector_store().wait_until_ready().now_or_never();
+            let ready = self
+                .jobs
+                .reflector_store()
+                .wait_until_ready()
+                .now_or_never();
             if !matches!(ready, Some(Ok(()))) {
                 return false;
             }

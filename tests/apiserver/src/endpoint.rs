@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use di_replicas::{Metrics, Settings, State, serve, watch};
+use di_replicas::{Metrics, Settings, State, serve, start_watches};
 use kube::Client;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -99,9 +99,12 @@ impl Endpoint {
     pub async fn start_with_client(space: &Space, client: Client, settings: Settings) -> Self {
         let metrics = Metrics::default();
         let mut watches = JoinSet::new();
-        let (jobs, pods) = watch(&client, &mut watches, &metrics);
+        let (jobs, pods) = start_watches(&client, &mut watches, &metrics);
         jobs.reflector_store().wait_until_ready().await.unwrap();
-        pods.subscribe_synced().wait_for(|synced| *synced).await.unwrap();
+        pods.subscribe_synced()
+            .wait_for(|synced| *synced)
+            .await
+            .unwrap();
         let state = State::new(client, jobs, pods, settings, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let caller = Caller {

@@ -1,6 +1,8 @@
 use std::{sync::mpsc, thread};
 
-use di_controller::{Lease, LeaseSettings, Metrics, Result, Settings, LeaderToken, run_with_leader_election};
+use di_controller::{
+    LeaderToken, Lease, LeaseSettings, Metrics, Result, Settings, run_with_leader_election,
+};
 use kube::{Client, Config};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{

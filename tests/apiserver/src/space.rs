@@ -169,7 +169,10 @@ impl Space {
                 && status.collectors_ready.as_deref()
                     == Some(&format!("{0}/{0}", status.collectors))
                 && status.learners_ready.as_deref() == Some(&format!("{0}/{0}", status.learners))
-                && di_api::is_condition_true(&status.conditions, di_api::ConditionType::ReplicasReady)
+                && di_api::is_condition_true(
+                    &status.conditions,
+                    di_api::ConditionType::ReplicasReady,
+                )
         })
         .await
     }

@@ -316,7 +316,8 @@ fn pair_cells(map: &Value) -> Vec<Cell> {
 
 /// Whether an annotation is internal to kubectl or the orchestrator.
 fn is_internal_annotation(key: &str) -> bool {
-    key == "kubectl.kubernetes.io/last-applied-configuration" || names::JOB_ANNOTATIONS.contains(&key)
+    key == "kubectl.kubernetes.io/last-applied-configuration"
+        || names::JOB_ANNOTATIONS.contains(&key)
 }
 
 #[cfg(test)]

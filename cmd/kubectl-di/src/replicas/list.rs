@@ -2,7 +2,7 @@ use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, JobQuery, ReplicaList, LiveView, Replica, get_job, list_replicas};
+use di_client::{Job, JobQuery, LiveView, Replica, ReplicaList, get_job, list_replicas};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::pin;

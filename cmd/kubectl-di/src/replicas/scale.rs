@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{ReplicaGroupRef, Counts, ScaleRequest, ScaledCount, scale_replicas};
+use di_client::{Counts, ReplicaGroupRef, ScaleRequest, ScaledCount, scale_replicas};
 
 use super::{AlsoWait, wait_until_ready};
 use crate::{
@@ -199,7 +199,8 @@ impl ScaleArgs {
         out: &mut impl Write,
     ) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let (job, changes) = scale_replicas(&cluster, &self.job, &request, self.dry_run.get()).await?;
+        let (job, changes) =
+            scale_replicas(&cluster, &self.job, &request, self.dry_run.get()).await?;
         Printer::new(&self.output, self.dry_run).print_change(
             out,
             job.object.clone(),

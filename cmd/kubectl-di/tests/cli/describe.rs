@@ -1,6 +1,8 @@
 //! `describe` of running jobs.
 
-use di_apiserver_tests::{Job, Kubelet, Space, common_nodes, create_aggregator_config, fail_to_pull};
+use di_apiserver_tests::{
+    Job, Kubelet, Space, common_nodes, create_aggregator_config, fail_to_pull,
+};
 use regex::Regex;
 use serde_json::json;
 

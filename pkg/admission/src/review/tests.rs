@@ -396,9 +396,7 @@ fn config_with_unused_name_gets_warning() {
         ("aggregator-config", Value::Null),
         (
             "agconfig",
-            json!([
-                "metadata.name: only an AggregatorConfig named aggregator-config is used"
-            ]),
+            json!(["metadata.name: only an AggregatorConfig named aggregator-config is used"]),
         ),
     ] {
         let review = review_of(

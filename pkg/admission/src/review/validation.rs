@@ -1,6 +1,6 @@
 use di_api::{
     DIJob,
-    validation::{self, Fault, Decoded},
+    validation::{self, Decoded, Fault},
 };
 use serde_json::Value;
 
@@ -18,7 +18,9 @@ impl ValidationResult {
     pub(super) fn for_new_dijob(job: Decoded<DIJob>) -> Self {
         Self {
             warnings: validation::job_warnings(job.object()),
-            faults: validation::validate_decoded_dijob(job).err().unwrap_or_default(),
+            faults: validation::validate_decoded_dijob(job)
+                .err()
+                .unwrap_or_default(),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use di_api::{
-    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, find_condition, is_condition_true,
-    names,
+    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, find_condition,
+    is_condition_true, names,
 };
 use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -3,7 +3,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_condition_true, names};
+use di_api::{
+    CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_condition_true, names,
+};
 use di_plan::PodView;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -58,8 +60,7 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
     delete_children(observed, step, is_deleted);
     // A coordinator that still runs is stopped, else it would use the cluster forever.
     // See docs/decisions/0017.
-    let is_running =
-        |pod: &&PodView| pod.is_active() && pod.end.is_none() && is_coordinator(pod);
+    let is_running = |pod: &&PodView| pod.is_active() && pod.end.is_none() && is_coordinator(pod);
     if policy == CleanPodPolicy::Running {
         for pod in observed.own_pods().filter(is_running) {
             if !is_deleted(pod) && !pod.deleting && !pod.deadline_requested {

@@ -4,7 +4,10 @@
 use std::{collections::HashSet, time::Duration};
 
 use di_api::{PlanEntry, Reason, Role};
-use di_plan::{SimpleAllocation, Suffixes, aggregator_of, plan_ddp_learners, find_entry, is_group_complete, group_members};
+use di_plan::{
+    SimpleAllocation, Suffixes, aggregator_of, find_entry, group_members, is_group_complete,
+    plan_ddp_learners,
+};
 use kube::ResourceExt;
 
 use super::{EventRecord, Observed, Step, replicas::ReplicaLoss};
@@ -25,7 +28,14 @@ pub(super) fn reconcile_learner_groups(
     }
     let has_no_members = |group: &PlanEntry| group_members(plan, &group.name).next().is_none();
     match observed.nodes {
-        Some(nodes) => plan_ddp_learners(observed.job, plan, nodes, &SimpleAllocation, suffixes, observed.now),
+        Some(nodes) => plan_ddp_learners(
+            observed.job,
+            plan,
+            nodes,
+            &SimpleAllocation,
+            suffixes,
+            observed.now,
+        ),
         None if wanted_aggregators(plan).any(has_no_members) => {
             step.requeue_within(NODE_LIST_DELAY);
         }
@@ -84,7 +94,8 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
         .filter(|group| {
             // Members that were adopted before their aggregator are already being removed.
             let is_removing = |member: &PlanEntry| !member.is_wanted();
-            !is_group_complete(plan, &group.name) || group_members(plan, &group.name).any(is_removing)
+            !is_group_complete(plan, &group.name)
+                || group_members(plan, &group.name).any(is_removing)
         })
         .map(|group| {
             let loss = ReplicaLoss {

@@ -23,8 +23,8 @@ mod replicas;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition, set_condition,
-    validation,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition,
+    set_condition, validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;

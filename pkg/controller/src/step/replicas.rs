@@ -5,8 +5,9 @@ use std::{collections::HashSet, time::Duration};
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
-    MAX_BACKOFF_SECONDS, PodView, StatusSizeBudget, Stage, Suffixes, adopt, aggregator_of, sync_declared,
-    drop_deleted, find_entry, propagate_to_members, drop_failed_history, group_members, replace, trim_history,
+    MAX_BACKOFF_SECONDS, PodView, Stage, StatusSizeBudget, Suffixes, adopt, aggregator_of,
+    drop_deleted, drop_failed_history, find_entry, group_members, propagate_to_members, replace,
+    sync_declared, trim_history,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -30,7 +31,13 @@ pub(super) fn reconcile_replicas(
     let orphans = find_orphans(observed, &plan, step);
     let coordinator = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     let coordinator_instance = coordinator.map(PodView::coordinator_instance);
-    adopt(observed.job, &mut plan, &orphans, coordinator_instance, observed.now);
+    adopt(
+        observed.job,
+        &mut plan,
+        &orphans,
+        coordinator_instance,
+        observed.now,
+    );
     emit_adopted(&plan, &orphans, step);
     propagate_to_members(&mut plan);
     let partially_deleted = partially_deleted(observed, &plan);
@@ -72,7 +79,8 @@ pub(super) fn reconcile_replicas(
 fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step: &mut Step) {
     let exists =
         |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
-    let has_existing_member = |name: &str| group_members(plan, name).any(|member| exists(&member.name));
+    let has_existing_member =
+        |name: &str| group_members(plan, name).any(|member| exists(&member.name));
     let deleted = plan
         .iter()
         .filter(|entry| !entry.is_wanted() && !exists(&entry.name))

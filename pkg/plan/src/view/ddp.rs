@@ -17,8 +17,9 @@ impl DdpView {
         let labels = pod.metadata.labels.as_ref()?;
         let env = |name| env_value(pod, name);
         // The bound protects the listing: a user can create a pod with any number.
-        let number =
-            |name| quantity::parse_count(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);
+        let number = |name| {
+            quantity::parse_count(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS)
+        };
         Some(Self {
             place: Ddp {
                 aggregator: labels.get(names::labels::AGGREGATOR)?.clone(),

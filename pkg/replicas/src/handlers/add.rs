@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find_entry,
-    entry_kind, entries_of_request, retire_done, remove_entry,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of,
+    entries_of_request, entry_kind, find_entry, remove_entry, retire_done,
 };
 use jiff::Timestamp;
 use kube::{
@@ -243,7 +243,9 @@ fn check_aggregator_ports(
     if !planned.iter().any(|(_, name)| has_no_port(name)) {
         return Ok(());
     }
-    let problem = template.missing_reason(namespace).map(|(_, message)| message);
+    let problem = template
+        .missing_reason(namespace)
+        .map(|(_, message)| message);
     Err(Error::Unavailable(problem.unwrap_or_else(|| {
         "the AggregatorConfig has not been read yet".to_owned()
     })))
@@ -368,7 +370,11 @@ async fn rollback_request(
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
-    let pod_exists = |name: &str| state.pods.read_objects(key, |pods| pods.get(name).is_some());
+    let pod_exists = |name: &str| {
+        state
+            .pods
+            .read_objects(key, |pods| pods.get(name).is_some())
+    };
     let rollback = mutate_job(state, key, requester, |job, draft| {
         // The first attempt has recorded its time.
         let record = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());

@@ -8,7 +8,9 @@ use axum::{
 };
 use di_api::names;
 use di_cache::{JobView, Key, VersionedMap};
-use di_plan::{Job, Listing, aggregator_of, find_entry, list_replicas, next_change, list_processes};
+use di_plan::{
+    Job, Listing, aggregator_of, find_entry, list_processes, list_replicas, next_change,
+};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -213,11 +215,13 @@ fn single_replica(
     coordinator: Option<&str>,
     name: &str,
 ) -> Result<Replicas> {
-    let asked =
-        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()));
+    let asked = |job: &JobRef| {
+        coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()))
+    };
     for job in jobs_in_namespace(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted())
+        else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {

@@ -3,7 +3,9 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
+use di_plan::{
+    Job, PodView, find_entry, find_successor, scale_down_declared, scale_down_requested,
+};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -134,7 +136,7 @@ fn scale_down_role(
         left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
         removed.extend(earlier.names.iter().cloned());
     }
-    let requested = release(&mut draft.plan, pods, role, left);
+    let requested = scale_down_requested(&mut draft.plan, pods, role, left);
     left -= requested.len();
     removed.extend(requested);
     // Declared replicas without a plan entry are removed first.

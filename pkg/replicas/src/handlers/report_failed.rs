@@ -1,7 +1,7 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
-use di_plan::{PodView, RandomSuffixes, find_entry, replace, find_successor};
+use di_plan::{PodView, RandomSuffixes, find_entry, find_successor, replace};
 use jiff::Timestamp;
 
 use super::{authorize_change, check_job_active, read_body, replica_urls, success_response};
@@ -125,7 +125,10 @@ mod tests {
         let next = draft.plan.last().unwrap();
         assert_eq!(answer, [(Role::Collector, next.name.clone())]);
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
-        assert_eq!(find_entry(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert_eq!(
+            find_entry(&draft.plan, "b").unwrap().state,
+            EntryState::Replaced
+        );
         assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
     }
 

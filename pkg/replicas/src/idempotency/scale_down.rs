@@ -99,7 +99,8 @@ pub(crate) fn record_fields(
     }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    let pods_to_delete = pods_to_delete(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
+    let pods_to_delete =
+        pods_to_delete(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
     let annotations_to_set =
         std::iter::once((names::SCALE_DOWNS_ANNOTATION, text)).chain(pods_to_delete);
     let path = ["metadata", "annotations"].map(str::to_owned).to_vec();

@@ -158,7 +158,7 @@ fn pods_to_delete_annotation_merges_new_and_planned_names() {
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {
-            "name": "j", "resourceVersion": "5", "annotations": {names::LET_GO_ANNOTATION: "gone,theirs,x"},
+            "name": "j", "resourceVersion": "5", "annotations": {names::PODS_TO_DELETE_ANNOTATION: "gone,theirs,x"},
         },
         "spec": {"coordinator": {"template": {}}},
         "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
@@ -168,7 +168,7 @@ fn pods_to_delete_annotation_merges_new_and_planned_names() {
     for names in [&["x", "y"][..], &[]] {
         let lower = HashMap::from([(group.clone(), scale_down_by(2, names))]);
         record_scale_down(&mut job, "key", &lower, now);
-        let annotation = &job["metadata"]["annotations"][names::LET_GO_ANNOTATION];
+        let annotation = &job["metadata"]["annotations"][names::PODS_TO_DELETE_ANNOTATION];
         assert_eq!(annotation, "theirs,x,y");
     }
 }
@@ -249,7 +249,7 @@ fn expired_idempotency_key_is_usable_again() {
 
     // Older versions wrote no time, so the record counts as expired.
     let old = json!([{"key": "nightly", "role": Role::Collector, "by": 2}]);
-    let old = json!({names::LOWERED_ANNOTATION: old.to_string()});
+    let old = json!({names::SCALE_DOWNS_ANNOTATION: old.to_string()});
     job["metadata"]["annotations"] = old;
     assert!(recorded_scale_downs(&view(&job), "nightly", recorded_at).is_empty());
     record_scale_down(&mut job, "nightly", &two, recorded_at);

@@ -242,7 +242,11 @@ async fn f20_lost_pod_replaces_whole_learner_group() {
         (unit.index, Some(&*unit.name))
     );
     let fresh = desired_entries(&after, Role::DdpLearner);
-    let numbers = |all: &[PlanEntry]| all.iter().map(|e| (e.index, e.gpu_count())).collect::<Vec<_>>();
+    let numbers = |all: &[PlanEntry]| {
+        all.iter()
+            .map(|e| (e.index, e.gpu_count()))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(numbers(&fresh), numbers(&members));
     let mut left = vec![
         "lost-coordinator".to_owned(),

@@ -79,13 +79,25 @@ async fn job_succeeds_with_its_coordinator() {
     }
     let status = space.until_settled("main").await;
     assert_eq!(counts(&status, "Collector"), Some((0, 2, 0, 0)));
-    assert!(is_condition_true(&status.conditions, ConditionType::Created));
-    assert!(is_condition_true(&status.conditions, ConditionType::Running));
+    assert!(is_condition_true(
+        &status.conditions,
+        ConditionType::Created
+    ));
+    assert!(is_condition_true(
+        &status.conditions,
+        ConditionType::Running
+    ));
 
     exit(&space.pods(), &coordinator, 0).await;
     let status = space.until_phase("main", Phase::Succeeded).await;
-    assert!(is_condition_true(&status.conditions, ConditionType::Succeeded));
-    assert!(!is_condition_true(&status.conditions, ConditionType::Running));
+    assert!(is_condition_true(
+        &status.conditions,
+        ConditionType::Succeeded
+    ));
+    assert!(!is_condition_true(
+        &status.conditions,
+        ConditionType::Running
+    ));
     assert!(status.start_time <= status.completion_time && status.completion_time.is_some());
     wait_for_objects("services", &[], async || space.services_of("main").await).await;
     wait_for_objects("pods", &[coordinator], async || space.pods_of("main").await).await;

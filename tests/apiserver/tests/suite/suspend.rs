@@ -62,14 +62,20 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
         .until("job", "the suspension is reported", is_reported)
         .await;
     assert_eq!(status.phase, Some(Phase::Created));
-    assert!(!is_condition_true(&status.conditions, ConditionType::Suspended));
+    assert!(!is_condition_true(
+        &status.conditions,
+        ConditionType::Suspended
+    ));
     assert_eq!(space.services_of("job").await.len(), 6);
 
     let _kubelet = Kubelet::running(&space);
     let status = space.until_phase("job", Phase::Suspended).await;
     assert!(space.pods_of("job").await.is_empty());
     wait_for_objects("services", &[], async || space.services_of("job").await).await;
-    assert!(is_condition_true(&status.conditions, ConditionType::Suspended));
+    assert!(is_condition_true(
+        &status.conditions,
+        ConditionType::Suspended
+    ));
     assert_eq!(comparable_plan(&status), comparable_plan(&before));
     let unmade = |s: &DIJobStatus| s.plan.iter().all(|entry| entry.uid.is_none());
     let status = space.until("job", "nothing is made", unmade).await;
@@ -78,7 +84,10 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
     set_suspended(&space, "job", false).await;
     let after = space.until_settled("job").await;
     assert_eq!(comparable_plan(&after), comparable_plan(&before));
-    assert!(!is_condition_true(&after.conditions, ConditionType::Suspended));
+    assert!(!is_condition_true(
+        &after.conditions,
+        ConditionType::Suspended
+    ));
     assert_eq!((after.restarts, after.reason), (0, None));
     let recreated = space.pods_of("job").await;
     assert!(recreated.keys().eq(pods.keys()));

@@ -8,7 +8,7 @@ use std::sync::{
 use di_api::{
     Phase,
     names::LEGACY_VERSION,
-    validation::{validate_dijob, summarize_faults},
+    validation::{summarize_faults, validate_dijob},
 };
 use di_apiserver_tests::{
     Job, Kubelet, Manager, Proxy, ProxyAction, Space, eventually, template, wait_for_objects,

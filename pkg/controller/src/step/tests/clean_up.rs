@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Role, find_condition, is_condition_true};
+use di_api::{
+    CleanPodPolicy, ConditionType, DIJobStatus, Phase, Role, find_condition, is_condition_true,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

@@ -290,7 +290,8 @@ fn most_severe_problem_is_reported_coordinator_first() {
         }
         let status = world.compute_step().status;
         assert_eq!(status.reason.as_deref(), Some(reason), "{problems:?}");
-        let ready = di_api::find_condition(&status.conditions, di_api::ConditionType::ReplicasReady);
+        let ready =
+            di_api::find_condition(&status.conditions, di_api::ConditionType::ReplicasReady);
         let message = &ready.unwrap().message;
         assert!(message.starts_with(&names[pod]), "{problems:?}: {message}");
     }

@@ -390,7 +390,10 @@ fn resumed_job_is_not_reported_as_suspended() {
     world.job.spec.suspend = false;
     let step = world.compute_step();
     assert_eq!(step.status.phase, Some(Phase::Created));
-    assert!(!is_condition_true(&step.status.conditions, ConditionType::Suspended));
+    assert!(!is_condition_true(
+        &step.status.conditions,
+        ConditionType::Suspended
+    ));
     let reasons_of_all: Vec<_> = (0..3)
         .flat_map(|_| {
             let step = world.compute_step();

@@ -258,7 +258,10 @@ fn check_running(model: &Model) {
         }
     }
     for group in wanted_names(&status.plan, Role::Aggregator) {
-        assert!(is_group_complete(&status.plan, group), "{group} lacks ddp learners");
+        assert!(
+            is_group_complete(&status.plan, group),
+            "{group} lacks ddp learners"
+        );
     }
     let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
     let indices: HashSet<_> = wanted().map(|entry| (entry.role, entry.index)).collect();
@@ -287,7 +290,8 @@ fn check_ended(model: &Model) {
         CleanPodPolicy::All => assert!(pods.is_empty()),
         CleanPodPolicy::Running => {
             let mut live = pods.values().filter(|pod| pod.is_active());
-            let is_stopped = |pod: &PodView| pod.deadline_requested || pod.deleting || pod.end.is_some();
+            let is_stopped =
+                |pod: &PodView| pod.deadline_requested || pod.deleting || pod.end.is_some();
             assert!(live.all(|pod| pod.role == Some(Role::Coordinator) && is_stopped(pod)));
         }
     }

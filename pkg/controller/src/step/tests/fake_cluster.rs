@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use di_api::{DIJob, DIJobStatus, Phase, PlanEntry, Role};
 use di_plan::{
-    AggregatorTemplate, BuildSettings, IMMEDIATE_DEADLINE_SECONDS, End, NodeView, PodPhase, PodView, ServiceView,
-    Suffixes,
+    AggregatorTemplate, BuildSettings, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
+    PodView, ServiceView, Suffixes,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
@@ -156,7 +156,8 @@ impl World {
             Action::StopPod { name, uid } => {
                 assert_eq!(self.pods[&name].uid, uid);
                 let set_deadline = |pod: &mut Pod| {
-                    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(IMMEDIATE_DEADLINE_SECONDS);
+                    pod.spec.as_mut().unwrap().active_deadline_seconds =
+                        Some(IMMEDIATE_DEADLINE_SECONDS);
                 };
                 set_deadline(self.objects.get_mut(&name).unwrap());
                 self.pods.get_mut(&name).unwrap().deadline_requested = true;

@@ -180,7 +180,10 @@ fn replaced_learner_group_is_split_by_current_nodes() {
     world.nodes.clear();
     world.pods.remove(&after[1].name);
     world.settle();
-    let gpus: Vec<_> = ddp_learners(&world).iter().map(PlanEntry::gpu_count).collect();
+    let gpus: Vec<_> = ddp_learners(&world)
+        .iter()
+        .map(PlanEntry::gpu_count)
+        .collect();
     assert_eq!(gpus, [6], "the scheduler reports the lack of nodes");
 }
 

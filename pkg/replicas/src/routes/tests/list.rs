@@ -67,7 +67,7 @@ async fn request_from_new_pod_waits_for_its_address() {
     let later = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let new = pod("b", Role::Collector, "b-collector-x", "b-uid", "10.0.0.77");
-        fixture.state.pods.created(new);
+        fixture.state.pods.record_created(new);
     };
     let path = "/v1alpha1/replicas?namespace=rl&coordinator=b-coordinator";
     // A dual-stack socket reports IPv4 peers as mapped IPv6 addresses.
@@ -94,7 +94,7 @@ async fn unknown_source_is_retryable_while_a_job_pod_has_no_ip() {
         "10.0.0.78",
     );
     host_network.ips = Some([].into());
-    host_network.placed = Some(Timestamp::now());
+    host_network.scheduled_at = Some(Timestamp::now());
     let jobs = || [job("b", &json!({})), job("c", &json!({}))];
     let body = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
     let other = json!({"namespace": "rl", "coordinator": "c-coordinator"}).to_string();
@@ -105,7 +105,7 @@ async fn unknown_source_is_retryable_while_a_job_pod_has_no_ip() {
         (Some(long_ago), [401, 401]),
         (Some(now), [200, 503]),
     ] {
-        unaddressed.placed = placed;
+        unaddressed.scheduled_at = placed;
         let fixture = fixture_with(
             short_waits(),
             jobs(),

@@ -7,7 +7,7 @@ use di_apiserver_tests::{
     Caller, Endpoint, Job, Kubelet, Proxy, RecordedRequest, Space, Write, eventually, remove, run,
     template, wait_for_objects,
 };
-use di_replicas::{Metrics, watch};
+use di_replicas::{Metrics, start_watches};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reqwest::Method;
@@ -71,7 +71,7 @@ async fn f37_pod_watch_selects_only_pods_of_jobs() {
     let upstream = space.server.client_of_manager("endpoint", &space.namespace);
     let proxy = Proxy::start(upstream);
     let mut tasks = JoinSet::new();
-    let (_jobs, pods) = watch(&proxy.client(), &mut tasks, &Metrics::default());
+    let (_jobs, pods) = start_watches(&proxy.client(), &mut tasks, &Metrics::default());
     eventually("coordinator and collector are known", async || {
         match pods.len() {
             2 => Ok(()),

@@ -12,7 +12,9 @@ use crate::step::tests::fake_cluster::COORDINATOR;
 fn count_pods<'a>(pods: impl Iterator<Item = &'a PodView>) -> BTreeMap<String, ReplicaCounts> {
     let mut all: BTreeMap<String, ReplicaCounts> = BTreeMap::new();
     for pod in pods {
-        let counts = all.entry(pod.role.unwrap().status_key().to_owned()).or_default();
+        let counts = all
+            .entry(pod.role.unwrap().status_key().to_owned())
+            .or_default();
         *match pod.stage() {
             Stage::Pending => &mut counts.pending,
             Stage::Active => &mut counts.active,

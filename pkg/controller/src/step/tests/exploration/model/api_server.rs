@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role};
-use di_plan::{PodView, ServiceView, aggregator_of, find_entry, is_group_complete, group_members};
+use di_plan::{PodView, ServiceView, aggregator_of, find_entry, group_members, is_group_complete};
 
 use super::{Failure, Model, version};
 use crate::step::{
@@ -61,7 +61,8 @@ impl Model {
                 assert_eq!(old.phase, new.phase, "an ended job continues");
             }
             for entry in new.plan.iter().filter(|entry| entry.uid.is_none()) {
-                let before = find_entry(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
+                let before =
+                    find_entry(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
                 assert!(
                     is_suspended || before.is_none(),
                     "{} would be created twice",
@@ -225,7 +226,10 @@ pub(super) fn check_groups(status: &DIJobStatus) {
     let aggregators = plan.iter().filter(|e| e.role == Role::Aggregator);
     for group in aggregators.filter(|e| e.is_wanted()) {
         let has_no_members = group_members(plan, &group.name).next().is_none();
-        assert!(has_no_members || is_group_complete(plan, &group.name), "{plan:#?}");
+        assert!(
+            has_no_members || is_group_complete(plan, &group.name),
+            "{plan:#?}"
+        );
     }
     for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
         let owner = aggregator_of(member).and_then(|name| find_entry(plan, name));

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use di_api::{DIJobStatus, Origin, PlanEntry, ReplicaResources, Role, names};
 use di_plan::{
-    AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, scale_down_requested, replace,
-    plan_request,
+    AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, plan_request,
+    replace, scale_down_requested,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
