@@ -136,7 +136,7 @@ fn write_nodes(text: &mut String, nodes: &[Node], object: &Value, as_json: bool)
     for node in nodes {
         match node {
             Node::Text(literal) if as_json => {
-                text.push_str(&to_json_list(&[literal.as_str().into()]))
+                text.push_str(&to_json_list(&[literal.as_str().into()]));
             }
             Node::Path(path) if as_json => {
                 let found: Vec<_> = path.find(object)?.into_iter().cloned().collect();
