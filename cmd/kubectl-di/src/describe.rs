@@ -135,7 +135,7 @@ impl Describe {
     }
 
     async fn describe_job(&self, cluster: &Cluster, job: &Job) -> Result<String> {
-        let ReplicaList { replicas, unseen } = list_replicas(&cluster, job).await?;
+        let ReplicaList { replicas, unseen } = list_replicas(cluster, job).await?;
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }

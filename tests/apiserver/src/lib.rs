@@ -1,7 +1,7 @@
 //! Tests against a real etcd and kube-apiserver. They verify the Kubernetes behavior that other
 //! tests assume.
 //!
-//! No kubelet, scheduler, controller manager or garbage collector runs; [`Kubelet`] stands in for
+//! No kubelet, scheduler, controller manager or garbage collector runs; [`Kubelet`] replaces
 //! them. Tests read the order and the authors of writes from the API server's audit log.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails

@@ -14,8 +14,8 @@ use di_runtime::{
 use serde::Deserialize;
 
 use crate::{
+    mock_replicas::MockReplicas,
     resume::{finish, finish_in_two},
-    stand_in::StandIn,
 };
 
 const REQUIREMENTS: &str = concat!(
@@ -83,10 +83,10 @@ async fn open(
 
 #[tokio::test]
 async fn bucket_training_resumes_and_ends_like_folder_training() {
-    let in_folder = finish(&StandIn::start().await).await;
+    let in_folder = finish(&MockReplicas::start().await).await;
     let storage = open("s3://training/some/where", &[]).await.unwrap();
     assert!(!format!("{storage:?}").contains(&Server::get().secret));
-    let in_bucket = finish_in_two(&StandIn::start_on(storage.clone()).await).await;
+    let in_bucket = finish_in_two(&MockReplicas::start_on(storage.clone()).await).await;
     assert_eq!(in_bucket, in_folder);
     let models = move || {
         let runs = storage.list_entries(&storage.root().join("rl/pole"))?;

@@ -11,11 +11,10 @@ use tokio::time::sleep;
 use crate::{
     PATIENCE, coordinator, files,
     lifecycle::{ask, ask_all, patient},
+    mock_replicas::MockReplicas,
     options,
     panel::{Training, all_are, endless},
-    run,
-    stand_in::StandIn,
-    wait_for_first_update,
+    run, wait_for_first_update,
 };
 
 fn iterations(max_iterations: u64) -> Options {
@@ -28,8 +27,8 @@ fn iterations(max_iterations: u64) -> Options {
 }
 
 /// The final model of a training.
-fn model(stand_in: &StandIn) -> Model {
-    let left = files(stand_in.folder());
+fn model(mock_replicas: &MockReplicas) -> Model {
+    let left = files(mock_replicas.folder());
     assert_eq!(left.len(), 1, "{left:?}");
     Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap()
 }
@@ -38,13 +37,17 @@ fn model(stand_in: &StandIn) -> Model {
 async fn two_ranks_train_same_model_as_one_learner() {
     let mut models = Vec::new();
     for ranks in [0, 2] {
-        let stand_in = StandIn::start().await;
-        stand_in.learners_have_ranks(ranks);
+        let mock_replicas = MockReplicas::start().await;
+        mock_replicas.learners_have_ranks(ranks);
         // Rounding affects actions later, but not those of the first model.
-        let outcome = run(coordinator(&stand_in, iterations(1))).await;
+        let outcome = run(coordinator(&mock_replicas, iterations(1))).await;
         assert_eq!(outcome.unwrap(), Outcome::Unsolved);
-        assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
-        models.push(model(&stand_in));
+        assert!(
+            mock_replicas.failed().is_empty(),
+            "{:?}",
+            mock_replicas.failed()
+        );
+        models.push(model(&mock_replicas));
     }
     assert_eq!((models[0].version, models[1].version), (1, 1));
     let [one, two] = [0, 1].map(|which: usize| models[which].policy.parameters());
@@ -55,18 +58,18 @@ async fn two_ranks_train_same_model_as_one_learner() {
 
 #[tokio::test]
 async fn training_survives_loss_of_one_rank() {
-    let stand_in = StandIn::start().await;
-    stand_in.learners_have_ranks(2);
-    let coordinator = coordinator(&stand_in, patient());
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.learners_have_ranks(2);
+    let coordinator = coordinator(&mock_replicas, patient());
     let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
     wait_for_first_update(&mut progress).await;
-    let unit = stand_in.learners().remove(0);
-    stand_in.kill_rank(&unit, 1);
+    let unit = mock_replicas.learners().remove(0);
+    mock_replicas.kill_rank(&unit, 1);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     assert!(progress.borrow().evaluation.unwrap() >= 475.0);
     assert_eq!(
-        stand_in.failed(),
+        mock_replicas.failed(),
         [unit],
         "the learner group is replaced as a whole"
     );
@@ -74,11 +77,11 @@ async fn training_survives_loss_of_one_rank() {
 
 #[tokio::test]
 async fn ranks_pause_start_and_exit_with_coordinator() {
-    let stand_in = StandIn::start().await;
-    stand_in.learners_have_ranks(2);
-    let mut training = Training::begin(&stand_in, endless()).await;
-    let unit = stand_in.learners().remove(0);
-    let ranks = stand_in.rank_addresses(&unit);
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.learners_have_ranks(2);
+    let mut training = Training::begin(&mock_replicas, endless()).await;
+    let unit = mock_replicas.learners().remove(0);
+    let ranks = mock_replicas.rank_addresses(&unit);
     assert_eq!(ranks.len(), 2);
 
     ask(&training.address, "pause").await;
@@ -90,7 +93,7 @@ async fn ranks_pause_start_and_exit_with_coordinator() {
     training.wait_for_two_updates().await;
 
     // A manually paused rank is reported by the aggregator, whose name sorts first.
-    let aggregator = &stand_in.addresses()[0];
+    let aggregator = &mock_replicas.addresses()[0];
     ask(&ranks[1], "pause").await;
     let start = Instant::now();
     let report = loop {
@@ -109,22 +112,22 @@ async fn ranks_pause_start_and_exit_with_coordinator() {
     training.wait_for_two_updates().await;
     assert!(!ask(aggregator, "").await.stats.contains_key("idle_rank"));
     // Two collectors, an aggregator and its ranks.
-    training.exit_all(&stand_in, 5).await;
+    training.exit_all(&mock_replicas, 5).await;
 }
 
 #[tokio::test]
 async fn diverged_ranks_report_divergence_and_keep_running() {
-    let stand_in = StandIn::start().await;
-    stand_in.learners_have_ranks(2);
-    stand_in.set_learner_settings(Settings {
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.learners_have_ranks(2);
+    mock_replicas.set_learner_settings(Settings {
         learning_rate: 1e300,
         ..Settings::default()
     });
-    let coordinator = coordinator(&stand_in, options());
+    let coordinator = coordinator(&mock_replicas, options());
     let error = run(coordinator).await.unwrap_err().to_string();
     assert!(
         error.contains("(400): the training has diverged"),
         "{error}"
     );
-    assert!(stand_in.failed().is_empty() && stand_in.ended().is_empty());
+    assert!(mock_replicas.failed().is_empty() && mock_replicas.ended().is_empty());
 }

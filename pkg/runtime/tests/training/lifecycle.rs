@@ -13,7 +13,8 @@ use di_runtime::{
 use serde_json::{Value, json};
 
 use crate::{
-    coordinator, options, panel::wait_until, run, stand_in::StandIn, wait_for_first_update,
+    coordinator, mock_replicas::MockReplicas, options, panel::wait_until, run,
+    wait_for_first_update,
 };
 
 /// Sends a life-cycle call, or `GET` with an empty call. Returns the code, the envelope and the
@@ -60,27 +61,27 @@ pub fn patient() -> Options {
 }
 
 /// Waits until the coordinator has polled the replicas several times.
-async fn wait_for_lists(stand_in: &StandIn) {
-    let lists = stand_in.lists() + 12;
-    wait_until(|| stand_in.lists(), |now| *now >= lists).await;
+async fn wait_for_lists(mock_replicas: &MockReplicas) {
+    let lists = mock_replicas.lists() + 12;
+    wait_until(|| mock_replicas.lists(), |now| *now >= lists).await;
 }
 
 #[tokio::test]
 async fn paused_replicas_are_not_lost_and_training_resumes() {
-    let stand_in = StandIn::start().await;
-    let coordinator = coordinator(&stand_in, patient());
+    let mock_replicas = MockReplicas::start().await;
+    let coordinator = coordinator(&mock_replicas, patient());
     let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
     wait_for_first_update(&mut progress).await;
-    let replicas = stand_in.addresses();
+    let replicas = mock_replicas.addresses();
     assert_eq!(replicas.len(), 3);
 
     let paused = ask_all(&replicas, "pause").await;
     assert!(paused.iter().all(|report| report.status == Status::Paused));
     assert!(paused.iter().all(|report| report.samples > 0));
-    wait_for_lists(&stand_in).await;
+    wait_for_lists(&mock_replicas).await;
     let iteration = progress.borrow().iteration;
-    wait_for_lists(&stand_in).await;
+    wait_for_lists(&mock_replicas).await;
     assert_eq!(ask_all(&replicas, "").await, paused, "nothing moves");
     assert_eq!(progress.borrow().iteration, iteration);
     assert!(!running.is_finished());
@@ -90,7 +91,7 @@ async fn paused_replicas_are_not_lost_and_training_resumes() {
     assert_eq!(configured.status, Status::Configured);
     ask_all(&replicas, "start").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
-    assert!(stand_in.failed().is_empty(), "no replica was lost");
+    assert!(mock_replicas.failed().is_empty(), "no replica was lost");
     let after = ask_all(&replicas, "").await;
     let pairs = after.iter().zip(&paused);
     assert!(

@@ -6,10 +6,10 @@
 mod bucket;
 mod ddp;
 mod lifecycle;
+mod mock_replicas;
 mod panel;
 mod resume;
 mod scale;
-mod stand_in;
 
 use std::{
     path::{Path, PathBuf},
@@ -34,7 +34,7 @@ use di_runtime::{
 };
 use tokio::{sync::watch, time::timeout};
 
-use stand_in::{Loopback, StandIn, loopback_listener};
+use mock_replicas::{Loopback, MockReplicas, loopback_listener};
 
 fn options() -> Options {
     Options {
@@ -58,15 +58,15 @@ fn options() -> Options {
     }
 }
 
-fn coordinator(stand_in: &StandIn, options: Options) -> Coordinator {
+fn coordinator(mock_replicas: &MockReplicas, options: Options) -> Coordinator {
     let environment = Environment::from_lookup(COORDINATOR_PORT, |name| match name {
         "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
         "KUBERNETES_POD_NAME" => Some("pole-coordinator".to_owned()),
-        "KUBERNETES_SERVER_URL" => Some(stand_in.address().to_string()),
+        "KUBERNETES_SERVER_URL" => Some(mock_replicas.address().to_string()),
         _ => None,
     });
     let client = http::client_with(Loopback::resolver()).unwrap();
-    let storage = stand_in.storage();
+    let storage = mock_replicas.storage();
     Coordinator::new(options, environment.unwrap(), storage, client)
 }
 
@@ -96,24 +96,24 @@ async fn wait_for_progress(
 
 #[tokio::test]
 async fn training_survives_loss_of_all_collectors() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     // A transient error must be retried.
-    stand_in.refuse_next_requests(1);
-    let coordinator = coordinator(&stand_in, options());
+    mock_replicas.refuse_next_requests(1);
+    let coordinator = coordinator(&mock_replicas, options());
     let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
 
     wait_for_first_update(&mut progress).await;
-    let first = stand_in.collectors();
+    let first = mock_replicas.collectors();
     assert_eq!(first.len(), 2);
     for pod in &first {
-        stand_in.kill(pod);
+        mock_replicas.kill(pod);
     }
 
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     let end = progress.borrow().clone();
     assert!(end.solved && end.evaluation.unwrap() >= 475.0 && end.iteration > 1);
-    let mut failed = stand_in.failed();
+    let mut failed = mock_replicas.failed();
     failed.sort();
     assert_eq!(
         failed, first,
@@ -123,14 +123,18 @@ async fn training_survives_loss_of_all_collectors() {
         end.collectors.iter().all(|pod| !first.contains(pod)),
         "only successors are used"
     );
-    assert_eq!(stand_in.keys().len(), 2, "retried after the refusal");
-    assert_eq!(stand_in.keys()[0], stand_in.keys()[1], "with the same key");
-    assert!(stand_in.keys()[0].starts_with("pole-coordinator-run-"));
+    assert_eq!(mock_replicas.keys().len(), 2, "retried after the refusal");
+    assert_eq!(
+        mock_replicas.keys()[0],
+        mock_replicas.keys()[1],
+        "with the same key"
+    );
+    assert!(mock_replicas.keys()[0].starts_with("pole-coordinator-run-"));
 
-    let left = files(stand_in.folder());
+    let left = files(mock_replicas.folder());
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(
-        left[0].starts_with(stand_in.folder().join("rl/pole"))
+        left[0].starts_with(mock_replicas.folder().join("rl/pole"))
             && left[0].ends_with("model-final.bin")
     );
     let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
@@ -139,15 +143,15 @@ async fn training_survives_loss_of_all_collectors() {
 
 #[tokio::test]
 async fn declared_replicas_are_used_without_request() {
-    let stand_in = StandIn::start().await;
-    stand_in.declare(1, 2);
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.declare(1, 2);
     let goal = Goal {
         max_iterations: 2,
         target_return: 501.0,
         ..Goal::default()
     };
     let outcome = run(coordinator(
-        &stand_in,
+        &mock_replicas,
         Options {
             declared: true,
             goal,
@@ -156,22 +160,22 @@ async fn declared_replicas_are_used_without_request() {
     ))
     .await;
     assert_eq!(outcome.unwrap(), Outcome::Unsolved);
-    assert!(stand_in.keys().is_empty());
-    assert_eq!(files(stand_in.folder()).len(), 1);
+    assert!(mock_replicas.keys().is_empty());
+    assert_eq!(files(mock_replicas.folder()).len(), 1);
 }
 
 #[tokio::test]
 async fn training_works_in_every_environment() {
     for game in Game::ALL {
-        let stand_in = StandIn::start().await;
+        let mock_replicas = MockReplicas::start().await;
         let goal = Goal {
             max_iterations: 2,
             target_return: 501.0,
             ..Goal::for_game(game)
         };
-        let outcome = run(coordinator(&stand_in, Options { goal, ..options() })).await;
+        let outcome = run(coordinator(&mock_replicas, Options { goal, ..options() })).await;
         assert_eq!(outcome.unwrap(), Outcome::Unsolved);
-        let left = files(stand_in.folder());
+        let left = files(mock_replicas.folder());
         let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
         assert_eq!((model.policy.game(), model.version), (game, 2));
     }
@@ -181,13 +185,13 @@ async fn training_works_in_every_environment() {
 async fn overlapped_training_is_one_version_behind_and_deterministic() {
     let mut ends = Vec::new();
     for collectors in [1, 3] {
-        let stand_in = StandIn::start().await;
+        let mock_replicas = MockReplicas::start().await;
         let goal = Goal {
             overlap: true,
             ..options().goal
         };
         let coordinator = coordinator(
-            &stand_in,
+            &mock_replicas,
             Options {
                 goal,
                 collectors,
@@ -206,7 +210,7 @@ async fn overlapped_training_is_one_version_behind_and_deterministic() {
         // Not stale: the first frames, and those of the last two iterations, whose model was not
         // trained.
         assert_eq!(end.frames - stale, 3 * 2048);
-        let left = files(stand_in.folder());
+        let left = files(mock_replicas.folder());
         assert_eq!(left.len(), 1, "{left:?}");
         let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
         assert_eq!(model.version, end.iteration);
@@ -217,8 +221,8 @@ async fn overlapped_training_is_one_version_behind_and_deterministic() {
 
 #[tokio::test]
 async fn stale_frames_are_dropped_without_losing_learners() {
-    let stand_in = StandIn::start().await;
-    stand_in.set_learner_settings(Settings {
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.set_learner_settings(Settings {
         max_policy_lag: 0,
         ..Settings::default()
     });
@@ -228,7 +232,7 @@ async fn stale_frames_are_dropped_without_losing_learners() {
         overlap: true,
         ..options().goal
     };
-    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let coordinator = coordinator(&mock_replicas, Options { goal, ..options() });
     let progress = coordinator.subscribe_progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let end = progress.borrow().clone();
@@ -241,63 +245,67 @@ async fn stale_frames_are_dropped_without_losing_learners() {
         lag: 1,
     };
     assert_eq!(end.staleness, staleness);
-    assert_eq!(stand_in.failed(), [""; 0]);
-    let left = files(stand_in.folder());
+    assert_eq!(mock_replicas.failed(), [""; 0]);
+    let left = files(mock_replicas.folder());
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[tokio::test]
 async fn lost_learner_is_replaced() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let goal = Goal {
         max_iterations: 4,
         target_return: 501.0,
         ..Goal::default()
     };
-    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let coordinator = coordinator(&mock_replicas, Options { goal, ..options() });
     let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
     wait_for_first_update(&mut progress).await;
-    let learner = stand_in.learners().remove(0);
-    stand_in.kill(&learner);
+    let learner = mock_replicas.learners().remove(0);
+    mock_replicas.kill(&learner);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(progress.borrow().iteration, 4);
-    assert_eq!(stand_in.failed(), [learner]);
+    assert_eq!(mock_replicas.failed(), [learner]);
 }
 
 #[tokio::test]
 async fn permanent_refusal_ends_coordinator_with_reason() {
-    let stand_in = StandIn::start().await;
-    stand_in.forget_the_job();
-    let error = run(coordinator(&stand_in, options())).await.unwrap_err();
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.forget_the_job();
+    let error = run(coordinator(&mock_replicas, options()))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("no such coordinator"), "{error}");
     assert_eq!(error.exit_code(), 1);
 }
 
 #[tokio::test]
 async fn diverged_training_ends_without_losing_learners() {
-    let stand_in = StandIn::start().await;
-    stand_in.set_learner_settings(Settings {
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.set_learner_settings(Settings {
         learning_rate: 1e300,
         ..Settings::default()
     });
-    let error = run(coordinator(&stand_in, options())).await.unwrap_err();
+    let error = run(coordinator(&mock_replicas, options()))
+        .await
+        .unwrap_err();
     let message = error.to_string();
     assert!(
         message.contains("(400): the training has diverged"),
         "{message}"
     );
-    assert!(stand_in.failed().is_empty());
+    assert!(mock_replicas.failed().is_empty());
 }
 
 #[tokio::test]
 async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let goal = Goal {
         target_return: 501.0,
         ..Goal::default()
     };
-    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let coordinator = coordinator(&mock_replicas, Options { goal, ..options() });
     let mut progress = coordinator.subscribe_progress();
     let interrupted = async move {
         wait_for_progress(&mut progress, |progress| progress.iteration >= 2).await;
@@ -307,8 +315,10 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
         .await;
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
     // Replicas may still store files.
-    let left = files(stand_in.folder());
-    let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
+    let left = files(mock_replicas.folder());
+    let checkpoints = mock_replicas
+        .folder()
+        .join("rl/pole/checkpoints-CartPole-v1-0");
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
     assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
     assert_eq!(

@@ -19,9 +19,9 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::{
     PATIENCE, coordinator, files,
     lifecycle::{ask, ask_all, call, patient},
+    mock_replicas::{MockReplicas, loopback_listener},
     options,
     scale::replicas,
-    stand_in::{StandIn, loopback_listener},
     wait_for_first_update, wait_for_progress,
 };
 
@@ -33,8 +33,8 @@ pub struct Training {
 }
 
 impl Training {
-    pub async fn begin(stand_in: &StandIn, options: Options) -> Self {
-        let coordinator = coordinator(stand_in, options);
+    pub async fn begin(mock_replicas: &MockReplicas, options: Options) -> Self {
+        let coordinator = coordinator(mock_replicas, options);
         let mut progress = coordinator.subscribe_progress();
         let listener = loopback_listener().await;
         let address = listener.local_addr().unwrap().to_string();
@@ -60,12 +60,16 @@ impl Training {
     }
 
     /// Ends all by an exit call to the coordinator; every program must succeed.
-    pub async fn exit_all(self, stand_in: &StandIn, programs: usize) {
+    pub async fn exit_all(self, mock_replicas: &MockReplicas, programs: usize) {
         assert_eq!(ask(&self.address, "exit").await.status, Status::Exiting);
         assert_eq!(self.running.await.unwrap().unwrap(), Outcome::Ended);
-        let ended = wait_until(|| stand_in.ended(), |ended| ended.len() == programs).await;
+        let ended = wait_until(|| mock_replicas.ended(), |ended| ended.len() == programs).await;
         assert!(ended.values().all(|is_ok| *is_ok), "{ended:?}");
-        assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
+        assert!(
+            mock_replicas.failed().is_empty(),
+            "{:?}",
+            mock_replicas.failed()
+        );
     }
 }
 
@@ -97,17 +101,17 @@ pub fn all_are(reports: &[Report], status: Status) -> bool {
 }
 
 /// Waits until the coordinator has read the present list.
-async fn wait_for_listing(stand_in: &StandIn) {
-    let lists = stand_in.lists();
+async fn wait_for_listing(mock_replicas: &MockReplicas) {
+    let lists = mock_replicas.lists();
     // The third list request begins after the response of the second is processed.
-    wait_until(|| stand_in.lists(), |now| *now >= lists + 3).await;
+    wait_until(|| mock_replicas.lists(), |now| *now >= lists + 3).await;
 }
 
 #[tokio::test]
 async fn coordinator_pause_and_start_apply_to_all_replicas() {
-    let stand_in = StandIn::start().await;
-    let mut training = Training::begin(&stand_in, endless()).await;
-    let before = stand_in.addresses();
+    let mock_replicas = MockReplicas::start().await;
+    let mut training = Training::begin(&mock_replicas, endless()).await;
+    let before = mock_replicas.addresses();
 
     let paused = ask(&training.address, "pause").await;
     assert_eq!(paused.status, Status::Paused);
@@ -116,9 +120,9 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
     assert!(all_are(&all_paused, Status::Paused), "{all_paused:?}");
     assert!(all_paused.iter().all(|report| report.samples > 0));
 
-    stand_in.declare(1, 1);
-    wait_for_listing(&stand_in).await;
-    let after = stand_in.addresses();
+    mock_replicas.declare(1, 1);
+    wait_for_listing(&mock_replicas).await;
+    let after = mock_replicas.addresses();
     let came: Vec<_> = after.iter().filter(|one| !before.contains(one)).collect();
     // Another client starts a replica; the coordinator polls all before it answers.
     ask(&before[0], "start").await;
@@ -136,9 +140,9 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
     let started = ask_all(&after, "").await;
     assert!(all_are(&started, Status::Running), "{started:?}");
     training.wait_for_two_updates().await;
-    training.exit_all(&stand_in, after.len()).await;
+    training.exit_all(&mock_replicas, after.len()).await;
     // The learner may store another model during the exit.
-    let left = files(stand_in.folder());
+    let left = files(mock_replicas.folder());
     let has = |name: &str| {
         left.iter()
             .any(|file| file.display().to_string().contains(name))
@@ -151,9 +155,9 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
 
 #[tokio::test]
 async fn manually_paused_replica_is_not_resumed_with_others() {
-    let stand_in = StandIn::start().await;
-    let mut training = Training::begin(&stand_in, endless()).await;
-    let collector = &stand_in.addresses()[0];
+    let mock_replicas = MockReplicas::start().await;
+    let mut training = Training::begin(&mock_replicas, endless()).await;
+    let collector = &mock_replicas.addresses()[0];
     ask(collector, "pause").await;
     for call in ["start", "pause", "start"] {
         ask(&training.address, call).await;
@@ -167,18 +171,18 @@ async fn manually_paused_replica_is_not_resumed_with_others() {
         assert!(start.elapsed() < PATIENCE, "the collector does not resume");
         training.wait_for_two_updates().await;
     }
-    training.exit_all(&stand_in, 3).await;
+    training.exit_all(&mock_replicas, 3).await;
 }
 
 #[tokio::test]
 async fn replicas_are_configured_at_next_start() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let goal = Goal {
         overlap: true,
         ..endless().goal
     };
     let options = Options { goal, ..endless() };
-    let mut training = Training::begin(&stand_in, options).await;
+    let mut training = Training::begin(&mock_replicas, options).await;
     // With overlap, frames are one version behind.
     let narrow = json!({"learner": {"max_policy_lag": 0}});
     let (code, envelope, _) = call(&training.address, "configure", &narrow).await;
@@ -204,19 +208,19 @@ async fn replicas_are_configured_at_next_start() {
     }
     let (_, _, configured) = call(&training.address, "configure", &narrow).await;
     assert_eq!(configured.status, Status::Configured);
-    let replicas = ask_all(&stand_in.addresses(), "").await;
+    let replicas = ask_all(&mock_replicas.addresses(), "").await;
     assert!(all_are(&replicas, Status::Paused));
     assert_eq!(training.progress.borrow().staleness.dropped, 0);
 
     ask(&training.address, "start").await;
     let drops = |progress: &Progress| progress.staleness.dropped > 0;
     training.wait_for_progress(drops).await;
-    training.exit_all(&stand_in, 3).await;
+    training.exit_all(&mock_replicas, 3).await;
 }
 
 #[tokio::test]
 async fn replacement_replica_is_configured_and_started() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let mut options = Options {
         patience: options().patience,
         ..endless()
@@ -226,10 +230,14 @@ async fn replacement_replica_is_configured_and_started() {
         "collector": {"num_envs_per_worker": 4}, "learner": {"max_policy_lag": 0},
     }))
     .unwrap();
-    let mut training = Training::begin(&stand_in, options).await;
-    let learner = stand_in.learners().remove(0);
-    stand_in.kill(&learner);
-    wait_until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+    let mut training = Training::begin(&mock_replicas, options).await;
+    let learner = mock_replicas.learners().remove(0);
+    mock_replicas.kill(&learner);
+    wait_until(
+        || mock_replicas.failed(),
+        |failed| failed.contains(&learner),
+    )
+    .await;
     let dropped = training.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
     training.wait_for_progress(more).await;
@@ -238,38 +246,40 @@ async fn replacement_replica_is_configured_and_started() {
 }
 
 /// The stored settings of the coordinator of an endless training.
-fn stored_settings(stand_in: &StandIn) -> String {
-    let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
+fn stored_settings(mock_replicas: &MockReplicas) -> String {
+    let checkpoints = mock_replicas
+        .folder()
+        .join("rl/pole/checkpoints-CartPole-v1-0");
     std::fs::read_to_string(checkpoints.join("orders.json")).unwrap_or_default()
 }
 
 #[tokio::test]
 async fn settings_sent_before_replicas_exist_are_stored() {
-    let stand_in = StandIn::start().await;
-    stand_in.refuse_next_requests(usize::MAX);
-    let coordinator = coordinator(&stand_in, endless());
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.refuse_next_requests(usize::MAX);
+    let coordinator = coordinator(&mock_replicas, endless());
     let listener = loopback_listener().await;
     let address = listener.local_addr().unwrap().to_string();
     let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
-    wait_until(|| stand_in.keys().len(), |asked| *asked > 0).await;
+    wait_until(|| mock_replicas.keys().len(), |asked| *asked > 0).await;
     let (code, _) = replicas(&address, Some(json!({"collectors": 3}))).await;
     assert_eq!(code, 200);
-    stand_in.refuse_next_requests(0);
+    mock_replicas.refuse_next_requests(0);
     let is_stored = |orders: &String| orders.contains("\"collectors\":3");
-    wait_until(|| stored_settings(&stand_in), is_stored).await;
+    wait_until(|| stored_settings(&mock_replicas), is_stored).await;
     ask(&address, "exit").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
 #[tokio::test]
 async fn restarted_coordinator_restores_settings() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let mut options = Options {
         patience: options().patience,
         ..endless()
     };
     options.goal.overlap = true;
-    let first = Training::begin(&stand_in, options.clone()).await;
+    let first = Training::begin(&mock_replicas, options.clone()).await;
     let wanted = json!({"collectors": 3, "learners": 1});
     let (code, _) = replicas(&first.address, Some(wanted.clone())).await;
     assert_eq!(code, 200);
@@ -281,19 +291,28 @@ async fn restarted_coordinator_restores_settings() {
     let are_stored = |orders: &String| {
         orders.contains("\"max_policy_lag\":0") && orders.contains("\"collectors\":3")
     };
-    wait_until(|| stored_settings(&stand_in), are_stored).await;
+    wait_until(|| stored_settings(&mock_replicas), are_stored).await;
     first.running.abort();
     assert!(first.running.await.is_err(), "the coordinator was killed");
 
-    let mut second = Training::begin(&stand_in, options).await;
+    let mut second = Training::begin(&mock_replicas, options).await;
     let (_, envelope) = replicas(&second.address, None).await;
     assert_eq!(envelope.data, wanted);
-    let there = || (stand_in.collectors().len(), stand_in.learners().len());
+    let there = || {
+        (
+            mock_replicas.collectors().len(),
+            mock_replicas.learners().len(),
+        )
+    };
     wait_until(there, |there| *there == (3, 1)).await;
     // All learners and their replacements get the configuration.
-    for learner in stand_in.learners() {
-        stand_in.kill(&learner);
-        wait_until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+    for learner in mock_replicas.learners() {
+        mock_replicas.kill(&learner);
+        wait_until(
+            || mock_replicas.failed(),
+            |failed| failed.contains(&learner),
+        )
+        .await;
     }
     let dropped = second.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;

@@ -10,11 +10,11 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
-    coordinator, options,
+    coordinator,
+    mock_replicas::{MockReplicas, loopback_listener},
+    options,
     panel::endless,
-    run,
-    stand_in::{StandIn, loopback_listener},
-    wait_for_progress,
+    run, wait_for_progress,
 };
 
 const ITERATIONS: u64 = 6;
@@ -39,8 +39,8 @@ fn short() -> Options {
 }
 
 /// The entries of a folder of the job, if it exists.
-async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>> {
-    let storage = stand_in.storage();
+async fn listed(mock_replicas: &MockReplicas, folder: &'static str) -> Option<Vec<PathBuf>> {
+    let storage = mock_replicas.storage();
     let list = move || storage.list_entries(&storage.root().join("rl/pole").join(folder));
     run_blocking(list).await.ok().map(|mut found| {
         found.sort();
@@ -49,9 +49,9 @@ async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>
 }
 
 /// The newest final model of all runs.
-async fn trained(stand_in: &StandIn) -> Model {
-    let runs = listed(stand_in, "").await.unwrap();
-    let storage = stand_in.storage();
+async fn trained(mock_replicas: &MockReplicas) -> Model {
+    let runs = listed(mock_replicas, "").await.unwrap();
+    let storage = mock_replicas.storage();
     let load = move || {
         let models = runs.iter().filter_map(|run| {
             let file = storage.read(&run.join(FINAL_MODEL)).ok()?;
@@ -63,8 +63,8 @@ async fn trained(stand_in: &StandIn) -> Model {
 }
 
 /// Checks that the summary has one line per iteration.
-async fn check_summary(stand_in: &StandIn) {
-    let storage = stand_in.storage();
+async fn check_summary(mock_replicas: &MockReplicas) {
+    let storage = mock_replicas.storage();
     let read = move || storage.read(&storage.root().join("rl/pole").join(SUMMARY));
     let text = String::from_utf8(run_blocking(read).await.unwrap()).unwrap();
     let lines: Vec<Value> = text
@@ -81,52 +81,52 @@ async fn check_summary(stand_in: &StandIn) {
 }
 
 /// Trains to the end; returns the model and the number of frames.
-pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
-    let coordinator = coordinator(stand_in, short());
+pub async fn finish(mock_replicas: &MockReplicas) -> (Model, u64) {
+    let coordinator = coordinator(mock_replicas, short());
     let progress = coordinator.subscribe_progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let frames = progress.borrow().frames;
-    (trained(stand_in).await, frames)
+    (trained(mock_replicas).await, frames)
 }
 
 /// Trains to the end with one interruption; returns the model and the number of frames.
-pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
-    let first = coordinator(stand_in, short());
+pub async fn finish_in_two(mock_replicas: &MockReplicas) -> (Model, u64) {
+    let first = coordinator(mock_replicas, short());
     let mut progress = first.subscribe_progress();
     let interrupted = async move {
         wait_for_progress(&mut progress, |progress| progress.iteration >= 2).await;
     };
     let ended = Box::pin(first.run(loopback_listener().await, interrupted)).await;
     assert_eq!(ended.unwrap(), Outcome::Interrupted);
-    let kept = listed(stand_in, CHECKPOINTS).await.unwrap();
+    let kept = listed(mock_replicas, CHECKPOINTS).await.unwrap();
     assert!(!kept.is_empty() && kept.len() <= 3, "{kept:?}");
-    let second = coordinator(stand_in, short());
+    let second = coordinator(mock_replicas, short());
     let mut progress = second.subscribe_progress();
     let running = tokio::spawn(run(second));
     wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
     assert!(progress.borrow().iteration >= 2, "the training resumes");
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(
-        listed(stand_in, CHECKPOINTS).await,
+        listed(mock_replicas, CHECKPOINTS).await,
         None,
         "a finished training leaves no checkpoints"
     );
-    check_summary(stand_in).await;
+    check_summary(mock_replicas).await;
     let frames = progress.borrow().frames;
-    (trained(stand_in).await, frames)
+    (trained(mock_replicas).await, frames)
 }
 
 #[tokio::test]
 async fn interrupted_training_ends_as_if_uninterrupted() {
-    let undisturbed = finish(&StandIn::start().await).await;
+    let undisturbed = finish(&MockReplicas::start().await).await;
     assert_eq!(undisturbed.0.version, ITERATIONS);
-    let disturbed = finish_in_two(&StandIn::start().await).await;
+    let disturbed = finish_in_two(&MockReplicas::start().await).await;
     assert_eq!(disturbed, undisturbed);
 }
 
 #[tokio::test]
 async fn timed_out_training_can_be_resumed() {
-    let stand_in = StandIn::start().await;
+    let mock_replicas = MockReplicas::start().await;
     let mut reached = 0;
     for seconds in [1, 4, 16, 64] {
         let options = Options {
@@ -134,7 +134,7 @@ async fn timed_out_training_can_be_resumed() {
             keep: CheckpointPolicy::default(),
             ..endless()
         };
-        let coordinator = coordinator(&stand_in, options);
+        let coordinator = coordinator(&mock_replicas, options);
         let mut progress = coordinator.subscribe_progress();
         let running = tokio::spawn(run(coordinator));
         wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
@@ -150,10 +150,10 @@ async fn timed_out_training_can_be_resumed() {
 
 #[tokio::test]
 async fn killed_coordinator_skips_damaged_checkpoint() {
-    let undisturbed = finish(&StandIn::start().await).await;
+    let undisturbed = finish(&MockReplicas::start().await).await;
 
-    let stand_in = StandIn::start().await;
-    let first = coordinator(&stand_in, short());
+    let mock_replicas = MockReplicas::start().await;
+    let first = coordinator(&mock_replicas, short());
     let mut progress = first.subscribe_progress();
     let machine = Builder::new_multi_thread().enable_all().build().unwrap();
     machine.spawn(run(first));
@@ -164,9 +164,9 @@ async fn killed_coordinator_skips_damaged_checkpoint() {
         Ok(())
     };
     run_blocking(end).await.unwrap();
-    let kept = listed(&stand_in, CHECKPOINTS).await.unwrap();
+    let kept = listed(&mock_replicas, CHECKPOINTS).await.unwrap();
     let newest = kept.last().unwrap();
     let bytes = std::fs::read(newest).unwrap();
     std::fs::write(newest, &bytes[..bytes.len() / 2]).unwrap();
-    assert_eq!(finish(&stand_in).await, undisturbed);
+    assert_eq!(finish(&mock_replicas).await, undisturbed);
 }

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::{
     files,
     lifecycle::ask,
+    mock_replicas::MockReplicas,
     panel::{Training, endless, wait_until},
-    stand_in::StandIn,
 };
 
 /// Sets the replicas, or gets them without a body. Returns the code and the envelope.
@@ -48,8 +48,8 @@ fn kept() -> Options {
 }
 
 /// All stored models by version.
-fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
-    let kept = files(stand_in.folder()).into_iter();
+fn models(mock_replicas: &MockReplicas) -> BTreeMap<u64, Model> {
+    let kept = files(mock_replicas.folder()).into_iter();
     let kept = kept.filter(|file| file.display().to_string().contains("/checkpoint-"));
     let read = |file: PathBuf| Checkpoint::decode(&std::fs::read(file).unwrap()).unwrap();
     let models = kept.map(|file| read(file).model);
@@ -58,25 +58,29 @@ fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
 
 #[tokio::test]
 async fn scaling_collectors_does_not_change_models() {
-    let stand_in = StandIn::start().await;
-    let mut scaled = Training::begin(&stand_in, kept()).await;
+    let mock_replicas = MockReplicas::start().await;
+    let mut scaled = Training::begin(&mock_replicas, kept()).await;
     let (code, envelope) = replicas(&scaled.address, None).await;
     assert_eq!(
         (code, envelope.data),
         (200, json!({"collectors": 2, "learners": 1}))
     );
     for (collectors, lost_answers) in [(4, 1), (1, 1)] {
-        stand_in.lose_next_answers(lost_answers);
+        mock_replicas.lose_next_answers(lost_answers);
         let body = json!({"collectors": collectors});
         let (code, envelope) = replicas(&scaled.address, Some(body)).await;
         let wanted = json!({"collectors": collectors, "learners": 1});
         assert_eq!((code, envelope.data), (200, wanted));
-        wait_until(|| stand_in.collectors().len(), |count| *count == collectors).await;
+        wait_until(
+            || mock_replicas.collectors().len(),
+            |count| *count == collectors,
+        )
+        .await;
         let all = |progress: &Progress| progress.collectors.len() == collectors;
         scaled.wait_for_progress(all).await;
         scaled.wait_for_two_updates().await;
         assert_eq!(
-            stand_in.collectors().len(),
+            mock_replicas.collectors().len(),
             collectors,
             "no replica is added twice"
         );
@@ -88,22 +92,22 @@ async fn scaling_collectors_does_not_change_models() {
         "{}",
         envelope.message
     );
-    let keys = stand_in.keys();
+    let keys = mock_replicas.keys();
     assert_eq!(keys.len(), 1 + 2 + 2, "{keys:?}");
     assert!(keys[1] == keys[2] && keys[3] == keys[4] && keys[2] != keys[3]);
-    let learners = stand_in.learners();
+    let learners = mock_replicas.learners();
     assert_eq!(learners.len(), 1, "learners do not change");
 
     let last = scaled.progress.borrow().iteration;
     ask(&scaled.address, "exit").await;
     assert_eq!(scaled.running.await.unwrap().unwrap(), Outcome::Ended);
 
-    let undisturbed = StandIn::start().await;
+    let undisturbed = MockReplicas::start().await;
     let mut training = Training::begin(&undisturbed, kept()).await;
     let as_far = |progress: &Progress| progress.iteration > last;
     training.wait_for_progress(as_far).await;
     training.exit_all(&undisturbed, 3).await;
-    let (one, other) = (models(&undisturbed), models(&stand_in));
+    let (one, other) = (models(&undisturbed), models(&mock_replicas));
     for version in 1..=last {
         assert_eq!(one[&version], other[&version], "model {version}");
     }
@@ -111,13 +115,13 @@ async fn scaling_collectors_does_not_change_models() {
 
 #[tokio::test]
 async fn declared_replicas_cannot_be_scaled_by_coordinator() {
-    let stand_in = StandIn::start().await;
-    stand_in.declare(1, 1);
+    let mock_replicas = MockReplicas::start().await;
+    mock_replicas.declare(1, 1);
     let options = Options {
         declared: true,
         ..endless()
     };
-    let training = Training::begin(&stand_in, options).await;
+    let training = Training::begin(&mock_replicas, options).await;
     for body in [None, Some(json!({"collectors": 3}))] {
         let (code, envelope) = replicas(&training.address, body).await;
         assert_eq!((code, envelope.success), (409, false));
@@ -131,20 +135,20 @@ async fn declared_replicas_cannot_be_scaled_by_coordinator() {
         let envelope: Envelope = answer.json().await.unwrap();
         assert!(!envelope.success && envelope.message.contains("this path"));
     }
-    training.exit_all(&stand_in, 2).await;
+    training.exit_all(&mock_replicas, 2).await;
 }
 
 #[tokio::test]
 async fn restarted_coordinator_does_not_wait_for_quota() {
-    let stand_in = StandIn::start().await;
-    let first = Training::begin(&stand_in, endless()).await;
+    let mock_replicas = MockReplicas::start().await;
+    let first = Training::begin(&mock_replicas, endless()).await;
     // The replicas of the first coordinator still exist.
-    stand_in.has_room_for(4);
+    mock_replicas.has_room_for(4);
     let wanted = json!({"collectors": 5, "learners": 1});
     let (code, _) = replicas(&first.address, Some(wanted.clone())).await;
     assert_eq!(code, 200);
     let orders = || {
-        let mut all = files(stand_in.folder()).into_iter();
+        let mut all = files(mock_replicas.folder()).into_iter();
         let file = all.find(|file| file.ends_with("orders.json"));
         file.and_then(|file| std::fs::read_to_string(file).ok())
     };
@@ -157,25 +161,30 @@ async fn restarted_coordinator_does_not_wait_for_quota() {
     first.running.abort();
     assert!(first.running.await.is_err(), "the coordinator was killed");
 
-    let mut second = Training::begin(&stand_in, endless()).await;
+    let mut second = Training::begin(&mock_replicas, endless()).await;
     second.wait_for_two_updates().await;
     assert_eq!(replicas(&second.address, None).await.1.data, wanted);
-    assert_eq!(stand_in.collectors().len(), 4);
+    assert_eq!(mock_replicas.collectors().len(), 4);
     ask(&second.address, "exit").await;
     assert_eq!(second.running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
 #[tokio::test]
 async fn scaling_is_retried_after_endpoint_refusal() {
-    let stand_in = StandIn::start().await;
-    let mut training = Training::begin(&stand_in, endless()).await;
-    stand_in.refuse_next_requests(3);
+    let mock_replicas = MockReplicas::start().await;
+    let mut training = Training::begin(&mock_replicas, endless()).await;
+    mock_replicas.refuse_next_requests(3);
     replicas(
         &training.address,
         Some(json!({"collectors": 1, "learners": 2})),
     )
     .await;
-    let there = || (stand_in.collectors().len(), stand_in.learners().len());
+    let there = || {
+        (
+            mock_replicas.collectors().len(),
+            mock_replicas.learners().len(),
+        )
+    };
     wait_until(there, |there| *there == (1, 2)).await;
     training.wait_for_two_updates().await;
     ask(&training.address, "exit").await;

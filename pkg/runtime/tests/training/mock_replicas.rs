@@ -1,6 +1,6 @@
 //! A fake replica endpoint whose pods are threads.
 
-mod unit;
+mod learner_group;
 
 use std::{
     collections::BTreeMap,
@@ -135,7 +135,7 @@ struct Inner {
 
 /// The endpoint and its pods.
 #[derive(Clone)]
-pub struct StandIn {
+pub struct MockReplicas {
     address: SocketAddr,
     folder: Arc<tempfile::TempDir>,
     storage: Storage,
@@ -143,14 +143,14 @@ pub struct StandIn {
     ended: Ended,
 }
 
-impl StandIn {
+impl MockReplicas {
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         Self::start_in(folder, storage).await
     }
 
-    /// A stand-in whose pods share another storage.
+    /// A mock whose pods share another storage.
     pub async fn start_on(storage: Storage) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), storage).await
     }
@@ -158,7 +158,7 @@ impl StandIn {
     async fn start_in(folder: tempfile::TempDir, storage: Storage) -> Self {
         let listener = loopback_listener().await;
         let inner = Arc::new(Mutex::new(Inner::default()));
-        let stand_in = Self {
+        let mock_replicas = Self {
             address: listener.local_addr().unwrap(),
             folder: Arc::new(folder),
             storage,
@@ -168,9 +168,9 @@ impl StandIn {
         let router = Router::new()
             .route("/v1alpha1/replicas", get(list).post(add).delete(remove))
             .route("/v1alpha1/replicas/failed", post(replace))
-            .with_state(stand_in.clone());
+            .with_state(mock_replicas.clone());
         tokio::spawn(async { axum::serve(listener, router).await });
-        stand_in
+        mock_replicas
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -356,52 +356,52 @@ fn refusal(status: StatusCode, message: &str) -> (StatusCode, Json<Envelope>) {
 }
 
 async fn list(
-    State(stand_in): State<StandIn>,
+    State(mock_replicas): State<MockReplicas>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> (StatusCode, Json<Envelope>) {
     if let Some(aggregator) = query.get("aggregator") {
-        let ranks = stand_in.ranks_of(aggregator);
+        let ranks = mock_replicas.ranks_of(aggregator);
         let data = to_value(ranks).unwrap();
         return (StatusCode::OK, Json(Envelope::new_success(data)));
     }
-    stand_in.inner().lists += 1;
-    stand_in.answer()
+    mock_replicas.inner().lists += 1;
+    mock_replicas.answer()
 }
 
 async fn add(
-    State(stand_in): State<StandIn>,
+    State(mock_replicas): State<MockReplicas>,
     headers: HeaderMap,
     Json(request): Json<ChangeRequest>,
 ) -> (StatusCode, Json<Envelope>) {
-    let there = stand_in.collectors().len() + request.collectors.replicas as usize;
-    if stand_in.inner().room.is_some_and(|room| there > room) {
+    let there = mock_replicas.collectors().len() + request.collectors.replicas as usize;
+    if mock_replicas.inner().room.is_some_and(|room| there > room) {
         return refusal(StatusCode::OK, "the quota has no room for them");
     }
-    serve_once(&stand_in, &headers, || {
-        let before = stand_in.replicas();
-        stand_in.declare(request.collectors.replicas, request.learners.replicas);
-        without(stand_in.replicas(), &before)
+    serve_once(&mock_replicas, &headers, || {
+        let before = mock_replicas.replicas();
+        mock_replicas.declare(request.collectors.replicas, request.learners.replicas);
+        without(mock_replicas.replicas(), &before)
     })
 }
 
 async fn remove(
-    State(stand_in): State<StandIn>,
+    State(mock_replicas): State<MockReplicas>,
     headers: HeaderMap,
     Json(request): Json<ChangeRequest>,
 ) -> (StatusCode, Json<Envelope>) {
-    serve_once(&stand_in, &headers, || {
-        let before = stand_in.replicas();
+    serve_once(&mock_replicas, &headers, || {
+        let before = mock_replicas.replicas();
         for (role, Wanted { replicas }) in [
             (Role::Collector, request.collectors),
             (Role::Learner, request.learners),
         ] {
             // Delete the newest first; names are numbered.
-            let names = stand_in.names(role);
+            let names = mock_replicas.names(role);
             for name in names.iter().rev().take(replicas as usize) {
-                stand_in.inner().pods.remove(name);
+                mock_replicas.inner().pods.remove(name);
             }
         }
-        without(before, &stand_in.replicas())
+        without(before, &mock_replicas.replicas())
     })
 }
 
@@ -420,13 +420,13 @@ fn without(of: Replicas, others: &Replicas) -> Replicas {
 
 /// Serves a request unless its idempotency key is known.
 fn serve_once(
-    stand_in: &StandIn,
+    mock_replicas: &MockReplicas,
     headers: &HeaderMap,
     serve: impl FnOnce() -> Replicas,
 ) -> (StatusCode, Json<Envelope>) {
     let key = headers["Idempotency-Key"].to_str().unwrap().to_owned();
     let answered = {
-        let mut inner = stand_in.inner();
+        let mut inner = mock_replicas.inner();
         if inner.forgotten {
             return refusal(StatusCode::NOT_FOUND, "no such coordinator");
         }
@@ -438,7 +438,7 @@ fn serve_once(
         inner.answered.get(&key).cloned()
     };
     let answer = answered.unwrap_or_else(serve);
-    let mut inner = stand_in.inner();
+    let mut inner = mock_replicas.inner();
     inner.answered.insert(key, answer.clone());
     if inner.lose > 0 {
         inner.lose -= 1;
@@ -451,7 +451,7 @@ fn serve_once(
 }
 
 async fn replace(
-    State(stand_in): State<StandIn>,
+    State(mock_replicas): State<MockReplicas>,
     Json(lost): Json<Replicas>,
 ) -> (StatusCode, Json<Envelope>) {
     for (role, pod) in lost
@@ -460,10 +460,10 @@ async fn replace(
         .map(|pod| (Role::Collector, pod))
         .chain(lost.learners.iter().map(|pod| (Role::Learner, pod)))
     {
-        let removed = stand_in.inner().pods.remove(pod);
+        let removed = mock_replicas.inner().pods.remove(pod);
         assert!(removed.is_some(), "{pod} was reported, but it is not there");
-        stand_in.inner().failed.push(pod.clone());
-        stand_in.make(role);
+        mock_replicas.inner().failed.push(pod.clone());
+        mock_replicas.make(role);
     }
-    stand_in.answer()
+    mock_replicas.answer()
 }

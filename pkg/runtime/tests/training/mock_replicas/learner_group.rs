@@ -12,7 +12,7 @@ use di_runtime::{
     wire::{Replicas, Role},
 };
 
-use super::{Loopback, Machine, Pod, StandIn, listen, on_loopback};
+use super::{Loopback, Machine, MockReplicas, Pod, listen, on_loopback};
 
 /// Timeouts for slow test machines.
 const LIMITS: Limits = Limits {
@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits {
     step: Duration::from_secs(60),
 };
 
-impl StandIn {
+impl MockReplicas {
     /// Sets the number of ranks of new learners.
     pub fn learners_have_ranks(&self, ranks: u32) {
         self.inner().ranks = ranks;
