@@ -31,6 +31,7 @@ lint: ## Check formatting, clippy, shell scripts and rendered manifests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@kind/lint
+	@kind/language/check
 	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml is out of date: run make generate"; exit 1; }
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml is out of date: run make generate"; exit 1; }
 

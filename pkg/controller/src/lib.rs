@@ -47,7 +47,7 @@ pub struct Settings {
     pub call_timeout: Duration,
     /// Instance name in published events, usually the name of the pod.
     pub identity: String,
-    /// Token that delays writes while the lease is not held. `None` without leader election.
+    /// Token that delays writes without the lease. `None` without leader election.
     pub leader_token: Option<LeaderToken>,
     /// Returns the current time.
     pub clock: fn() -> Timestamp,

@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::Space;
 
-/// Stands in for a kubelet: removes terminating pods, and optionally runs the others.
+/// Acts as a kubelet: removes terminating pods, and optionally runs the others.
 pub struct Kubelet(JoinHandle<()>);
 
 impl Drop for Kubelet {

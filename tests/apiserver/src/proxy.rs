@@ -43,8 +43,8 @@ impl RecordedRequest {
         let below = self.path()[version..].split('/').skip(1);
         // Paths of lists have an odd number of parts: pods, namespaces/b/pods; not pods/a.
         let is_kind = below.count() % 2 == 1;
-        let goes_on = self.target.contains("continue=");
-        self.method == Method::GET && is_kind && !self.is_watch() && !goes_on
+        let continues = self.target.contains("continue=");
+        self.method == Method::GET && is_kind && !self.is_watch() && !continues
     }
 
     /// The path without the query.

@@ -30,9 +30,9 @@ def package(name, **names):
 
 def module(name, **names):
     """Registers a module with only these names."""
-    stand_in = types.ModuleType(name)
-    stand_in.__dict__.update(names)
-    sys.modules[name] = stand_in
+    module = types.ModuleType(name)
+    module.__dict__.update(names)
+    sys.modules[name] = module
 
 
 class Lines(logging.Handler):

@@ -67,7 +67,7 @@ pub enum Rule<'a> {
     FailsHere(&'a str),
     /// It runs until a line contains this, and is then killed: `until "…"`.
     Until(&'a str),
-    /// Like `Until`, but it is killed after the next block: `until "…", and beside the next`.
+    /// Like `Until`, but it is killed after the next block: `until "…", and during the next`.
     WhileNext(&'a str),
     /// Not run; the note gives the reason: `not run: `.
     NotRun,
@@ -88,7 +88,7 @@ impl<'a> Rule<'a> {
             ("until it is as shown", "", "") => Ok(Self::UntilShown),
             ("fails here with ", text, "") if !text.is_empty() => Ok(Self::FailsHere(text)),
             ("until ", text, "") if !text.is_empty() => Ok(Self::Until(text)),
-            ("until ", text, ", and beside the next") if !text.is_empty() => {
+            ("until ", text, ", and during the next") if !text.is_empty() => {
                 Ok(Self::WhileNext(text))
             }
             (why, "", "") if why.starts_with("not run: ") => Ok(Self::NotRun),
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn notes_and_output_belong_to_commands() {
-        let page = "a\n\n<!-- test: until \"x\", and beside the next -->\n```sh\ntop\n```\n\nb\n\n```sh\nls\n```\n\n```text\nc\n```\n";
+        let page = "a\n\n<!-- test: until \"x\", and during the next -->\n```sh\ntop\n```\n\nb\n\n```sh\nls\n```\n\n```text\nc\n```\n";
         let expected = [
             Step {
                 script: "top\n",

@@ -76,7 +76,7 @@ async fn serve(plugin: &Plugin) -> Webhooks {
     Webhooks::of_installed(&plugin.space).await
 }
 
-/// Creates a held Lease and an endpoint, so that the doctor finds a leader and a server.
+/// Creates a Lease with a holder and an endpoint, so that the doctor finds a leader and a server.
 async fn pretend(plugin: &Plugin) {
     let new = PostParams::default();
     let client = || plugin.space.client.clone();

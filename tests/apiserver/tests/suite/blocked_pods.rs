@@ -144,7 +144,7 @@ async fn unschedulable_pod_is_reported_after_worse_errors() {
     };
     let status = space.until("waits", "all is made", made).await;
     let (coordinator, collector) = ("waits-coordinator", status.plan[0].name.as_str());
-    let until_told = async |reason: &str, message: &str| {
+    let wait_for_reason = async |reason: &str, message: &str| {
         let is_reported = |s: &DIJobStatus| {
             let ready = find_condition(&s.conditions, ConditionType::ReplicasReady);
             s.reason.as_deref() == Some(reason)
@@ -154,13 +154,13 @@ async fn unschedulable_pod_is_reported_after_worse_errors() {
     };
     let no_room = format!("{coordinator}: 0/3 nodes are available");
     report_unschedulable(&space.pods(), coordinator).await;
-    until_told("Unschedulable", &no_room).await;
+    wait_for_reason("Unschedulable", &no_room).await;
     // A pull error needs a user, while room may appear at any time, so it has precedence.
     fail_to_pull(&space.pods(), collector).await;
     let no_image = format!("{collector}: no such image (and 1 more)");
-    until_told("ImagePullBackOff", &no_image).await;
+    wait_for_reason("ImagePullBackOff", &no_image).await;
     run(&space.pods(), collector).await;
-    until_told("Unschedulable", &no_room).await;
+    wait_for_reason("Unschedulable", &no_room).await;
     run(&space.pods(), coordinator).await;
     let status = space.until_settled("waits").await;
     assert_eq!(status.reason, None);

@@ -119,8 +119,8 @@ async fn name_conflict_is_reported_until_name_is_free() {
     eventually("an event names the service", async || {
         let all = events.list(&ListParams::default()).await.unwrap();
         let notes: Vec<_> = all.items.into_iter().filter_map(|e| e.note).collect();
-        let is_told = |note: &String| note.starts_with("service taken-coordinator");
-        if notes.iter().any(is_told) {
+        let is_reported = |note: &String| note.starts_with("service taken-coordinator");
+        if notes.iter().any(is_reported) {
             Ok(())
         } else {
             Err(notes.join("; "))

@@ -100,8 +100,8 @@ async fn replicas_are_added_listed_failed_and_removed() {
         assert_eq!((waits.status, &waits.body["success"]), (200, &json!(false)), "{waits:?}");
         assert!(waits.body["message"].as_str().unwrap().contains("AggregatorConfig"), "{waits:?}");
 
-        let nobody = endpoint.call("GET", &format!("/v1alpha1/replicas?namespace={}&coordinator=nobody-coordinator", ns.name), &json!({})).await;
-        assert_eq!((nobody.status, &nobody.body["success"]), (404, &json!(false)), "{nobody:?}");
+        let anonymous = endpoint.call("GET", &format!("/v1alpha1/replicas?namespace={}&coordinator=unknown-coordinator", ns.name), &json!({})).await;
+        assert_eq!((anonymous.status, &anonymous.body["success"]), (404, &json!(false)), "{anonymous:?}");
     })
     .await;
 }
@@ -114,10 +114,10 @@ async fn callers_without_rights_are_rejected() {
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "guarded"), run).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
-        let nobody = Endpoint::new(ns.client.clone(), None);
+        let anonymous = Endpoint::new(ns.client.clone(), None);
         // The endpoint learns pod IPs with a delay.
         let stranger = |reply: &Reply| reply.status == 401;
-        eventually("not let in", || nobody.call("POST", "/v1alpha1/replicas", &body), stranger).await;
+        eventually("not let in", || anonymous.call("POST", "/v1alpha1/replicas", &body), stranger).await;
         let reader = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "reader", &["get"]).await));
         assert_eq!(reader.call("POST", "/v1alpha1/replicas", &body).await.status, 403);
         let nothing = json!({});

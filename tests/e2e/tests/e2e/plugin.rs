@@ -150,7 +150,7 @@ async fn followed_logs_end_with_job_and_name_pods() {
         let followed = follow.await.unwrap();
         assert_eq!(followed.code, Some(0), "{followed:?}");
         assert!(
-            followed.stdout.contains("told to end with 0"),
+            followed.stdout.contains("exiting with code 0"),
             "{followed:?}"
         );
         wait_for_phase(&ns, "talks", Phase::Succeeded).await;

@@ -18,8 +18,8 @@ fn restrict_document(
     replicas: &[String],
 ) -> Value {
     let one_of = |names: &[&str]| json!({"type": "string", "enum": names});
-    let aggregators = one_of(&[aggregator, "nobody-aggregator-bcdfg"]);
-    let coordinators = one_of(&["job-coordinator", "nobody-coordinator"]);
+    let aggregators = one_of(&[aggregator, "unknown-aggregator-bcdfg"]);
+    let coordinators = one_of(&["job-coordinator", "unknown-coordinator"]);
     let known: Vec<&str> = replicas
         .iter()
         .map(String::as_str)
