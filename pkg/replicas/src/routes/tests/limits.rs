@@ -39,7 +39,7 @@ async fn changes_over_the_job_limit_are_rejected_as_retryable() {
 
 #[tokio::test]
 async fn replicas_over_the_job_limit_are_rejected() {
-    // The plan of job a already has four usable replicas.
+    // Job a has five plan entries, and one of them is being removed.
     let fixture = fixture(Settings {
         max_replicas_per_job: 5,
         ..short_waits()
