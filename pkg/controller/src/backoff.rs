@@ -1,4 +1,6 @@
 //! Backoff of failed jobs, and the circuit breaker for failures of the whole API server.
+//!
+//! `Retry-After` is ignored. See docs/decisions/0016.
 
 use std::{
     collections::HashMap,

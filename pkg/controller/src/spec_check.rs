@@ -1,5 +1,5 @@
 //! The one-time check of a new job, as the API server stores it: decoding drops unknown fields.
-//! See docs/decisions/0013.
+//! See docs/decisions/0011 and docs/decisions/0013.
 
 use di_cache::Key;
 

@@ -1,5 +1,5 @@
 //! Helpers of the end-to-end tests. The tests need a cluster (KUBECONFIG) with the orchestrator
-//! installed.
+//! installed. kind itself runs in CI only. See docs/decisions/0005.
 
 #![allow(clippy::missing_panics_doc)] // helpers of tests fail as tests do
 
