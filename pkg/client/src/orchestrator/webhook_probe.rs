@@ -29,7 +29,7 @@ pub async fn probe_webhooks(cluster: &Cluster, namespace: &str) -> Result<Webhoo
     let job = json!({
         "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
         "kind": "DIJob",
-        "metadata": {"generateName": "webhook-probe_webhooks-"},
+        "metadata": {"generateName": "webhook-probe-"},
         "spec": {"coordinator": {"template": {"spec": {"containers": [container]}}}},
     });
     let resource = Resource::new(cluster, &api, Some(namespace));
