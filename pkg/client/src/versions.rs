@@ -111,7 +111,7 @@ mod tests {
             match (skew, expected) {
                 (None, None) => {}
                 (Some((_, remedy)), Some(expected)) => {
-                    assert!(remedy.starts_with(expected), "{remedy}")
+                    assert!(remedy.starts_with(expected), "{remedy}");
                 }
                 (skew, expected) => panic!("{plugin} {orchestrator}: {skew:?}, not {expected:?}"),
             }

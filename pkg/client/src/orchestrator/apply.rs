@@ -86,7 +86,7 @@ fn was_applied(message: &str) -> bool {
     // conflict with "MANAGER" using apps/v1 at TIME
     let manager = message.split('"').nth(1).unwrap_or_default();
     match manager {
-        "kubectl-client-side-apply_object" => true,
+        "kubectl-client-side-apply" => true,
         // Other kubectl commands use this name too, but their conflicts name an API version.
         "kubectl" => !message.contains(" using "),
         _ => false,
@@ -109,8 +109,7 @@ mod tests {
     const IMAGE: &str = r#".spec.template.spec.containers[name="manager"].image"#;
     const LIMIT: &str = r#".spec.template.spec.containers[name="manager"].resources.limits.memory"#;
     const LABEL: &str = ".metadata.labels.app.kubernetes.io/version";
-    const BY_KUBECTL: &str =
-        r#"conflict with "kubectl-client-side-apply_object" using apps/v1 at TIME"#;
+    const BY_KUBECTL: &str = r#"conflict with "kubectl-client-side-apply" using apps/v1 at TIME"#;
     const ON_THE_SERVER: &str = r#"conflict with "kubectl""#;
     const SCALED: &str = r#"conflict with "kubectl" with subresource "scale" using apps/v1"#;
 

@@ -384,7 +384,10 @@ async fn coordinator_past_deadline_ends_and_keeps_its_log() {
         // Services are deleted after their pods.
         eventually("no service", || owned_services(&ns, "late"), Vec::is_empty).await;
         let log = kubectl_di(&ns, &["logs", "late"]).await;
-        assert!(log.stdout.contains("idle; waiting for a release request"), "{log:?}");
+        assert!(
+            log.stdout.contains("idle; waiting for a release request"),
+            "{log:?}"
+        );
     })
     .await;
 }

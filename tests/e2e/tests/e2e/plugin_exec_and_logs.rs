@@ -188,7 +188,12 @@ async fn logs_select_by_time_and_container() {
             "--since-time=2000-01-01T00:00:00Z",
         ];
         let earlier = kubectl_di(&ns, &earlier).await;
-        assert!(earlier.stdout.contains("idle; waiting for a release request"), "{earlier:?}");
+        assert!(
+            earlier
+                .stdout
+                .contains("idle; waiting for a release request"),
+            "{earlier:?}"
+        );
         let lately = [
             "logs",
             "demo/coordinator",
@@ -197,7 +202,12 @@ async fn logs_select_by_time_and_container() {
             "di-container",
         ];
         let lately = kubectl_di(&ns, &lately).await;
-        assert!(lately.stdout.contains("idle; waiting for a release request"), "{lately:?}");
+        assert!(
+            lately
+                .stdout
+                .contains("idle; waiting for a release request"),
+            "{lately:?}"
+        );
         let before = kubectl_di(&ns, &["logs", "demo", "--previous"]).await;
         assert!(
             before.stderr.contains("previous terminated container"),
@@ -206,14 +216,20 @@ async fn logs_select_by_time_and_container() {
         let brief = kubectl_di(&ns, &["logs", "demo", "-f", "--request-timeout=15s"]).await;
         let why = (brief.code, brief.stderr.as_str());
         assert_eq!(why, (Some(1), "error: context deadline exceeded\n"));
-        assert!(brief.stdout.contains("idle; waiting for a release request"), "{brief:?}");
+        assert!(
+            brief.stdout.contains("idle; waiting for a release request"),
+            "{brief:?}"
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let files = kubectl_di(&ns, &["logs", "demo", "--role=all", "--out-dir", path]).await;
         assert_eq!((files.code, files.stdout.lines().count()), (Some(0), 2));
         let file = folder.path().join("demo-coordinator/di-container.log");
         let file = std::fs::read_to_string(file).unwrap();
-        assert!(file.contains("idle; waiting for a release request"), "{file}");
+        assert!(
+            file.contains("idle; waiting for a release request"),
+            "{file}"
+        );
         let wrong = kubectl_di(&ns, &["logs", "demo", "-c", "nope"]).await;
         assert_eq!(wrong.code, Some(1));
         assert!(
