@@ -209,7 +209,7 @@ impl From<CoordinatorArgs> for Options {
                 ..ReplicaTimeouts::default()
             },
             keep: args.keep.to_policy(),
-            configs: args.configs.to_configs(),
+            configs: args.configs.into_configs(),
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct ConfigArgs {
 
 impl ConfigArgs {
     /// The configurations of the flags.
-    pub fn to_configs(self) -> Configs {
+    pub fn into_configs(self) -> Configs {
         Configs {
             collector: self.collector_config,
             learner: self.learner_config,
@@ -56,7 +56,7 @@ mod tests {
     }
 
     fn parse_flag(flag: &str) -> Result<Configs, clap::Error> {
-        Alone::try_parse_from(["configs", flag]).map(|alone| alone.configs.to_configs())
+        Alone::try_parse_from(["configs", flag]).map(|alone| alone.configs.into_configs())
     }
 
     #[test]
