@@ -78,7 +78,7 @@ mod tests {
     fn connections_are_limited_per_address() {
         let all = Arc::<ConnectionCounter>::default();
         let acquire = |address: &str| all.try_acquire(address.parse().unwrap(), 2);
-        let permits = [acquire("10.0.0.1"), of("::ffff:10.0.0.1")];
+        let permits = [acquire("10.0.0.1"), acquire("::ffff:10.0.0.1")];
         assert!(permits.iter().all(Option::is_some));
         assert!(acquire("10.0.0.1").is_none());
         let other = acquire("10.0.0.2").unwrap();
