@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use axum::{Router, body::Bytes, http::header, routing::post};
-use di_admission::{Access, Bundle, Certificates, Limits, Metrics, Settings};
+use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings};
 use di_api::DIJob;
 use futures::future::join_all;
 use kube::Client;
@@ -80,7 +80,7 @@ pub async fn serve() -> Result<()> {
         webhook: listen(webhook(Client::new(grant, "default")), &certificates).await?,
         unread: listen(unread(), &certificates).await?,
         bare: listen(bare(), &certificates).await?,
-        authorities: String::from_utf8(bundle.authorities)?,
+        authorities: String::from_utf8(bundle.ca)?,
     };
     println!("{}", serde_json::to_string(&served)?);
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
@@ -88,11 +88,11 @@ pub async fn serve() -> Result<()> {
 }
 
 /// A certificate for the webhooks' Service and for this machine.
-fn certificate() -> Result<(Bundle, Arc<Certificates>)> {
+fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
     let mut names = Settings::default().dns_names().to_vec();
     names.push("localhost".to_owned());
     let hour = Duration::from_secs(3600);
-    let bundle = Bundle::issue(&names, hour, None, jiff::Timestamp::now())?;
+    let bundle = ServingCert::issue(&names, hour, None, jiff::Timestamp::now())?;
     let certificates = Certificates::new_shared();
     certificates.set_certificate(bundle.certified_key()?);
     Ok((bundle, certificates))

@@ -42,7 +42,7 @@ pub(super) async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     let cluster = Cluster::start().await?;
     let client = cluster.client();
     let (bundle, certificates) = certificate()?;
-    let authorities = serde_json::to_value(ByteString(bundle.authorities))?;
+    let authorities = serde_json::to_value(ByteString(bundle.ca))?;
     let mut jobs = Vec::new();
     for (subject, asked, router) in [
         (NONE, "none", None),

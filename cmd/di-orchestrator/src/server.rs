@@ -98,7 +98,7 @@ impl Server {
         Settings {
             address: self.address,
             allow_anonymous: self.allow_anonymous,
-            create_wait: Duration::from_secs(self.create_wait),
+            scheduling_wait: Duration::from_secs(self.create_wait),
             max_replicas_per_request: self.max_replicas_per_request,
             max_replicas_per_job: self.max_replicas_per_job,
             max_changes_per_job: self.max_changes_per_job,
@@ -173,7 +173,7 @@ mod tests {
         let expected = Settings {
             address: SocketAddr::from(([127, 0, 0, 1], 1)),
             allow_anonymous: true,
-            create_wait: Duration::from_secs(11),
+            scheduling_wait: Duration::from_secs(11),
             max_replicas_per_request: 12,
             max_replicas_per_job: 13,
             max_changes_per_job: 14,

@@ -5,8 +5,8 @@ use kube::Client;
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Bundle, Certificates, Error, Metrics, Renewal, Result, Settings, certificate::parse_validity,
-    certificate_dir, inject, secret,
+    Certificates, Error, Metrics, Renewal, Result, ServingCert, Settings,
+    certificate::parse_validity, certificate_dir, inject, secret,
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) struct CertManager {
 }
 
 struct ServedCertificate {
-    bundle: Bundle,
+    serving_cert: ServingCert,
     expiry: Timestamp,
 }
 
@@ -84,42 +84,42 @@ impl CertManager {
         let Some(dir) = &self.settings.certificate_dir else {
             return self.sync_secret().await;
         };
-        let bundle = certificate_dir::read_certificate(dir, (self.settings.clock)())?;
-        if !self.is_serving(&bundle) {
-            self.serve_bundle(bundle)?;
+        let serving_cert = certificate_dir::read_certificate(dir, (self.settings.clock)())?;
+        if !self.is_serving(&serving_cert) {
+            self.serve_cert(serving_cert)?;
         }
         Ok(())
     }
 
     /// Renews the certificate in the Secret if needed, injects its CA, then serves it.
     async fn sync_secret(&mut self) -> Result<()> {
-        // Read before the certificate, see `WebhookConfiguration::inject_authorities`.
+        // Read before the certificate, see `WebhookConfiguration::inject_ca`.
         let configurations = inject::read_configurations(&self.client, &self.settings).await;
-        let served = self.served.as_ref().map(|served| &served.bundle);
-        let bundle = secret::ensure_certificate(&self.client, &self.settings, served).await?;
+        let served = self.served.as_ref().map(|served| &served.serving_cert);
+        let serving_cert = secret::ensure_certificate(&self.client, &self.settings, served).await?;
         // Without a valid certificate, serve the new one before its CA is injected.
         if !self.is_serving_valid() {
-            self.serve_bundle(bundle.clone())?;
+            self.serve_cert(serving_cert.clone())?;
         }
         let mut missing = Ok(());
         for configuration in configurations? {
-            match configuration.inject_authorities(&bundle.authorities).await {
+            match configuration.inject_ca(&serving_cert.ca).await {
                 // Continue: the other configuration may exist and needs the CA before the
                 // certificate is served.
                 Err(error @ Error::ConfigurationMissing(_)) => missing = Err(error),
                 other => other?,
             }
         }
-        if !self.is_serving(&bundle) {
+        if !self.is_serving(&serving_cert) {
             sleep(self.settings.propagation).await;
-            self.serve_bundle(bundle)?;
+            self.serve_cert(serving_cert)?;
         }
         missing
     }
 
-    fn is_serving(&self, bundle: &Bundle) -> bool {
+    fn is_serving(&self, serving_cert: &ServingCert) -> bool {
         let served = self.served.as_ref();
-        served.is_some_and(|served| served.bundle.certificate == bundle.certificate)
+        served.is_some_and(|served| served.serving_cert.certificate == serving_cert.certificate)
     }
 
     fn is_serving_valid(&self) -> bool {
@@ -127,14 +127,17 @@ impl CertManager {
         served.is_some_and(|served| (self.settings.clock)() < served.expiry)
     }
 
-    fn serve_bundle(&mut self, bundle: Bundle) -> Result<()> {
-        let certificate = bundle.certified_key().map_err(Error::Unusable)?;
+    fn serve_cert(&mut self, serving_cert: ServingCert) -> Result<()> {
+        let certificate = serving_cert.certified_key().map_err(Error::Unusable)?;
         let leaf = certificate.end_entity_cert().map_err(Error::Tls)?;
         let (_, expiry) = parse_validity(leaf).ok_or(Error::Unusable(Renewal::Unreadable))?;
         self.certificates.set_certificate(certificate);
         self.metrics.set_certificate_expiry(expiry);
         tracing::info!(%expiry, "Serving a new webhook certificate");
-        self.served = Some(ServedCertificate { bundle, expiry });
+        self.served = Some(ServedCertificate {
+            serving_cert,
+            expiry,
+        });
         Ok(())
     }
 }
@@ -227,13 +230,13 @@ mod tests {
     async fn broken_certificate_dir_keeps_last_valid_certificate() {
         let issue = |lifetime| {
             let names = Settings::default().dns_names();
-            Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap()
+            ServingCert::issue(&names, lifetime, None, Timestamp::now()).unwrap()
         };
         let hour = Duration::from_secs(3600);
         let dir = tempfile::tempdir().unwrap();
-        let write = |bundle: &Bundle| {
-            std::fs::write(dir.path().join("tls.crt"), &bundle.certificate).unwrap();
-            std::fs::write(dir.path().join("tls.key"), &bundle.key).unwrap();
+        let write = |serving_cert: &ServingCert| {
+            std::fs::write(dir.path().join("tls.crt"), &serving_cert.certificate).unwrap();
+            std::fs::write(dir.path().join("tls.key"), &serving_cert.key).unwrap();
         };
         // All API calls fail: a certificate directory must not need the API server.
         let failing_api = tower::service_fn(|_: http::Request<kube::client::Body>| async {
@@ -258,7 +261,8 @@ mod tests {
         let earliest = issue(hour);
         write(&earliest);
         is_ready.wait_for(|ready| *ready).await.unwrap();
-        let leaf = |bundle: &Bundle| bundle.certified_key().unwrap().cert[0].clone();
+        let leaf =
+            |serving_cert: &ServingCert| serving_cert.certified_key().unwrap().cert[0].clone();
         let served = || certificates.current_certificate().unwrap().cert[0].clone();
         assert_eq!(served(), leaf(&earliest));
         let first = issue(hour);
@@ -268,18 +272,18 @@ mod tests {
 
         let second = issue(hour);
         for broken in [
-            Bundle {
+            ServingCert {
                 key: second.key.clone(),
                 ..first.clone()
             },
-            Bundle {
+            ServingCert {
                 certificate: b"garbage".to_vec(),
                 ..first.clone()
             },
-            Bundle {
+            ServingCert {
                 certificate: Vec::new(),
                 key: Vec::new(),
-                authorities: Vec::new(),
+                ca: Vec::new(),
             },
         ] {
             write(&broken);

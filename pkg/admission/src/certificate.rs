@@ -16,23 +16,23 @@ const MAX_BACKDATE: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// A serving certificate, its private key and its CA certificates, all as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Bundle {
+pub struct ServingCert {
     /// `tls.crt`: the serving certificate.
     pub certificate: Vec<u8>,
     /// `tls.key`: its private key.
     pub key: Vec<u8>,
     /// `ca.crt`: the CA of the certificate, then the CA of the previous certificate.
-    pub authorities: Vec<u8>,
+    pub ca: Vec<u8>,
 }
 
-impl fmt::Debug for Bundle {
+impl fmt::Debug for ServingCert {
     /// Prints no fields, so that the key cannot be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bundle").finish_non_exhaustive()
+        f.debug_struct("ServingCert").finish_non_exhaustive()
     }
 }
 
-impl Bundle {
+impl ServingCert {
     /// Issues a certificate for `names` with a new CA, valid for `lifetime` from `now`.
     ///
     /// The key of the CA is discarded, so that it cannot sign anything else. The newest valid CA of
@@ -68,22 +68,22 @@ impl Bundle {
         let key = generate_key()?;
         let certificate = params.signed_by(&key, &authority).map_err(Error::Issue)?;
 
-        let mut authorities = authority.pem();
+        let mut ca = authority.pem();
         if let Some(old) = previous.and_then(|previous| previous.valid_authority(now)) {
-            authorities.push_str(old.trim());
-            authorities.push('\n');
+            ca.push_str(old.trim());
+            ca.push('\n');
         }
         Ok(Self {
             certificate: certificate.pem().into_bytes(),
             key: key.serialize_pem().into_bytes(),
-            authorities: authorities.into_bytes(),
+            ca: ca.into_bytes(),
         })
     }
 
     /// The first CA that has not expired, as PEM.
     fn valid_authority(&self, now: Timestamp) -> Option<&str> {
         const END: &str = "-----END CERTIFICATE-----";
-        let pem = std::str::from_utf8(&self.authorities).ok()?;
+        let pem = std::str::from_utf8(&self.ca).ok()?;
         pem.split_inclusive(END).find_map(|section| {
             let section = &section[section.find("-----BEGIN")?..];
             let der = CertificateDer::from_pem_slice(section.as_bytes()).ok()?;

@@ -5,31 +5,31 @@ use std::{fs, path::Path};
 
 use jiff::Timestamp;
 
-use crate::{Bundle, Error, Renewal, Result, certificate::parse_validity};
+use crate::{Error, Renewal, Result, ServingCert, certificate::parse_validity};
 
 /// Reads the certificate in `dir` and checks that it can be served.
 ///
 /// The kubelet may replace the files between the two reads. The key then does not match, and the
 /// next check succeeds.
-pub(crate) fn read_certificate(dir: &Path, now: Timestamp) -> Result<Bundle> {
+pub(crate) fn read_certificate(dir: &Path, now: Timestamp) -> Result<ServingCert> {
     let read = |name: &str| {
         let path = dir.join(name);
         fs::read(&path).map_err(|source| Error::File { path, source })
     };
-    let bundle = Bundle {
+    let serving_cert = ServingCert {
         certificate: read("tls.crt")?,
         key: read("tls.key")?,
-        authorities: Vec::new(),
+        ca: Vec::new(),
     };
-    match find_problem(&bundle, now) {
+    match find_problem(&serving_cert, now) {
         Some(problem) => Err(Error::Unusable(problem)),
-        None => Ok(bundle),
+        None => Ok(serving_cert),
     }
 }
 
 /// The reason why a certificate cannot be served. Its CA is unknown here and not checked.
-fn find_problem(bundle: &Bundle, now: Timestamp) -> Option<Renewal> {
-    let key = match bundle.certified_key() {
+fn find_problem(serving_cert: &ServingCert, now: Timestamp) -> Option<Renewal> {
+    let key = match serving_cert.certified_key() {
         Ok(key) => key,
         Err(problem) => return Some(problem),
     };
@@ -63,7 +63,7 @@ mod tests {
     fn only_servable_certificate_is_read() {
         let now = Timestamp::now();
         let issue =
-            || Bundle::issue(&Settings::default().dns_names(), LIFETIME, None, now).unwrap();
+            || ServingCert::issue(&Settings::default().dns_names(), LIFETIME, None, now).unwrap();
         let (one, other) = (issue(), issue());
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();

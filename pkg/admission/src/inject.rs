@@ -59,16 +59,16 @@ impl WebhookConfiguration {
         })
     }
 
-    /// Sets the CA bundle of all webhooks to `authorities`, if one differs.
+    /// Sets the CA bundle of all webhooks to `ca`, if one differs.
     ///
     /// Fails if the configuration has changed since it was read. Read the configuration before the
     /// certificate: a replica with an old certificate then cannot overwrite the CA bundle that
     /// another replica has injected for a new one.
-    pub(crate) async fn inject_authorities(&self, authorities: &[u8]) -> Result<()> {
+    pub(crate) async fn inject_ca(&self, ca: &[u8]) -> Result<()> {
         let Some(found) = &self.found else {
             return Err(Error::ConfigurationMissing(self.label.clone()));
         };
-        let Some(patch) = authorities_patch(found, authorities) else {
+        let Some(patch) = ca_patch(found, ca) else {
             return Ok(());
         };
         let params = PatchParams {
@@ -87,11 +87,8 @@ impl WebhookConfiguration {
 }
 
 /// The patch that sets the CA bundle of all webhooks; `None` if it is set.
-fn authorities_patch(
-    configuration: &DynamicObject,
-    authorities: &[u8],
-) -> Option<json_patch::Patch> {
-    let bundle = serde_json::to_value(ByteString(authorities.to_vec())).ok()?;
+fn ca_patch(configuration: &DynamicObject, ca: &[u8]) -> Option<json_patch::Patch> {
+    let bundle = serde_json::to_value(ByteString(ca.to_vec())).ok()?;
     let webhooks = configuration.data["webhooks"].as_array()?;
     let differing = (0..webhooks.len())
         .filter(|i| webhooks[*i]["clientConfig"]["caBundle"] != bundle)
@@ -132,7 +129,7 @@ mod tests {
     }
 
     fn patch_for(configuration: &Value) -> Option<json_patch::Patch> {
-        authorities_patch(
+        ca_patch(
             &serde_json::from_value(configuration.clone()).unwrap(),
             b"new",
         )

@@ -27,7 +27,7 @@ use tokio::{
 
 pub use self::{
     access::Access,
-    certificate::Bundle,
+    certificate::ServingCert,
     error::{Error, Result},
     metrics::Metrics,
     renewal::{Renewal, needs_renewal},

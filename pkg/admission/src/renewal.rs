@@ -7,7 +7,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 
-use crate::{Bundle, certificate::parse_validity, tls};
+use crate::{ServingCert, certificate::parse_validity, tls};
 
 /// The reason to renew a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,22 +39,34 @@ pub enum Renewal {
     Aging,
 }
 
-/// The reason to renew `bundle`, or `None`. `name` is the DNS name that the API server uses.
-pub fn needs_renewal(bundle: Option<&Bundle>, name: &str, now: Timestamp) -> Option<Renewal> {
-    match bundle {
+/// The reason to renew `serving_cert`, or `None`. `name` is the DNS name that the API server uses.
+pub fn needs_renewal(
+    serving_cert: Option<&ServingCert>,
+    name: &str,
+    now: Timestamp,
+) -> Option<Renewal> {
+    match serving_cert {
         None => Some(Renewal::Missing),
-        Some(bundle) => check_bundle(bundle, name, now).err(),
+        Some(serving_cert) => check_serving_cert(serving_cert, name, now).err(),
     }
 }
 
-fn check_bundle(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renewal> {
-    if [&bundle.certificate, &bundle.key, &bundle.authorities]
-        .iter()
-        .any(|part| part.is_empty())
+fn check_serving_cert(
+    serving_cert: &ServingCert,
+    name: &str,
+    now: Timestamp,
+) -> Result<(), Renewal> {
+    if [
+        &serving_cert.certificate,
+        &serving_cert.key,
+        &serving_cert.ca,
+    ]
+    .iter()
+    .any(|part| part.is_empty())
     {
         return Err(Renewal::Incomplete);
     }
-    let certificate = bundle.certified_key()?;
+    let certificate = serving_cert.certified_key()?;
     let leaf = certificate
         .end_entity_cert()
         .map_err(|_| Renewal::Unreadable)?;
@@ -65,7 +77,7 @@ fn check_bundle(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renew
     if now >= end {
         return Err(Renewal::Expired);
     }
-    verify_trust(&certificate.cert, &bundle.authorities, name, now).ok_or(Renewal::Untrusted)?;
+    verify_trust(&certificate.cert, &serving_cert.ca, name, now).ok_or(Renewal::Untrusted)?;
     let (remaining, lifetime) = (now.duration_until(end), begin.duration_until(end));
     if remaining < lifetime / 3 {
         return Err(Renewal::Aging);
@@ -74,14 +86,9 @@ fn check_bundle(bundle: &Bundle, name: &str, now: Timestamp) -> Result<(), Renew
 }
 
 /// Verifies the certificate like the API server.
-fn verify_trust(
-    chain: &[CertificateDer<'_>],
-    authorities: &[u8],
-    name: &str,
-    now: Timestamp,
-) -> Option<()> {
+fn verify_trust(chain: &[CertificateDer<'_>], ca: &[u8], name: &str, now: Timestamp) -> Option<()> {
     let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(authorities).flatten() {
+    for authority in CertificateDer::pem_slice_iter(ca).flatten() {
         // The API server checks the validity of a CA, rustls does not.
         if parse_validity(&authority).is_some_and(|(begin, end)| begin <= now && now < end) {
             roots.add(authority).ok()?;

@@ -1,10 +1,10 @@
 //! Pure functions from the body of an admission review to its response.
 
-mod node_count;
 mod pod_create_check;
 mod status;
 mod user;
 mod validation;
+mod value_count;
 mod wire;
 
 use di_api::default_patch;
@@ -18,8 +18,8 @@ use wire::{ObjectMetaOnly, Request, Review};
 
 pub use pod_create_check::{AccessQuery, PodCreateCheck};
 
-/// Size of a body in bytes above which its JSON nodes are counted before it is decoded, one body at
-/// a time. A smaller body cannot contain enough nodes to need much memory.
+/// Size of a body in bytes above which its JSON values are counted before it is decoded, one body at
+/// a time. A smaller body cannot contain enough values to need much memory.
 pub(crate) const LARGE_BODY_BYTES: usize = 64 << 10;
 
 /// The response to an admission review.
@@ -47,7 +47,7 @@ pub enum ReviewOutcome {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
-    if let Some(response) = check_node_limit(body)? {
+    if let Some(response) = check_value_limit(body)? {
         return Ok(response);
     }
     let Review {
@@ -71,7 +71,7 @@ pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
-    if let Some(response) = check_node_limit(body)? {
+    if let Some(response) = check_value_limit(body)? {
         return Ok(ReviewOutcome::Final(response));
     }
     if let Some((request, job)) = wire::decode_new_job(body) {
@@ -106,10 +106,10 @@ pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
     build_outcome(request, result, scope)
 }
 
-/// The response to a review with too many JSON nodes to be decoded; `None` if it is within the
+/// The response to a review with too many JSON values to be decoded; `None` if it is within the
 /// limit.
-fn check_node_limit(body: &[u8]) -> Result<Option<ReviewResponse>> {
-    if body.len() <= LARGE_BODY_BYTES || node_count::is_within_node_limit(body)? {
+fn check_value_limit(body: &[u8]) -> Result<Option<ReviewResponse>> {
+    if body.len() <= LARGE_BODY_BYTES || value_count::is_within_value_limit(body)? {
         return Ok(None);
     }
     let Review {
@@ -121,7 +121,7 @@ fn check_node_limit(body: &[u8]) -> Result<Option<ReviewResponse>> {
     let response = if is_deletion {
         request.allow(Vec::new())
     } else {
-        request.deny(&status::too_many_nodes(&request))
+        request.deny(&status::too_many_values(&request))
     };
     response.map(Some)
 }

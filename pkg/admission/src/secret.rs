@@ -9,7 +9,7 @@ use kube::{
 };
 
 use crate::{
-    Bundle, Error, Renewal, Result, Settings,
+    Error, Renewal, Result, ServingCert, Settings,
     api_call::{FIELD_MANAGER, call_with_timeout},
     needs_renewal,
 };
@@ -25,8 +25,8 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) async fn ensure_certificate(
     client: &Client,
     settings: &Settings,
-    served: Option<&Bundle>,
-) -> Result<Bundle> {
+    served: Option<&ServingCert>,
+) -> Result<ServingCert> {
     let secrets = Api::namespaced(client.clone(), &settings.namespace);
     let names = settings.dns_names();
     for _ in 0..MAX_ATTEMPTS {
@@ -34,22 +34,25 @@ pub(crate) async fn ensure_certificate(
         let name = format!("Secret {}", settings.secret);
         let found: Option<Secret> =
             call_with_timeout("get", name, secrets.get_opt(&settings.secret)).await?;
-        let bundle = found.as_ref().map(read_bundle);
-        let (reason, bundle) = match (needs_renewal(bundle.as_ref(), &names[0], now), bundle) {
-            (None, Some(bundle)) => return Ok(bundle),
-            (reason, bundle) => (reason.unwrap_or(Renewal::Missing), bundle),
+        let serving_cert = found.as_ref().map(read_serving_cert);
+        let (reason, serving_cert) = match (
+            needs_renewal(serving_cert.as_ref(), &names[0], now),
+            serving_cert,
+        ) {
+            (None, Some(serving_cert)) => return Ok(serving_cert),
+            (reason, serving_cert) => (reason.unwrap_or(Renewal::Missing), serving_cert),
         };
         let previous = match reason {
-            Renewal::Aging => bundle.as_ref(),
+            Renewal::Aging => serving_cert.as_ref(),
             // The Secret was deleted, damaged or restored from a backup. The served certificate is
             // the only copy of the latest one.
-            _ => served.or(bundle.as_ref()),
+            _ => served.or(serving_cert.as_ref()),
         };
-        let bundle = Bundle::issue(&names, settings.lifetime, previous, now)?;
-        match write_secret(&secrets, settings, found, &bundle).await {
+        let serving_cert = ServingCert::issue(&names, settings.lifetime, previous, now)?;
+        match write_secret(&secrets, settings, found, &serving_cert).await {
             Ok(()) => {
                 tracing::info!(secret = settings.secret, %reason, "Issued a new webhook certificate");
-                return Ok(bundle);
+                return Ok(serving_cert);
             }
             Err(error) if error.is_conflict() => {
                 tracing::debug!(
@@ -63,16 +66,16 @@ pub(crate) async fn ensure_certificate(
     Err(Error::Contended)
 }
 
-fn read_bundle(secret: &Secret) -> Bundle {
+fn read_serving_cert(secret: &Secret) -> ServingCert {
     let field = |key| {
         let data = secret.data.as_ref().and_then(|data| data.get(key));
         data.map(|ByteString(bytes)| bytes.clone())
             .unwrap_or_default()
     };
-    Bundle {
+    ServingCert {
         certificate: field("tls.crt"),
         key: field("tls.key"),
-        authorities: field("ca.crt"),
+        ca: field("ca.crt"),
     }
 }
 
@@ -82,7 +85,7 @@ async fn write_secret(
     secrets: &Api<Secret>,
     settings: &Settings,
     found: Option<Secret>,
-    bundle: &Bundle,
+    serving_cert: &ServingCert,
 ) -> Result<()> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -91,7 +94,7 @@ async fn write_secret(
     let name = &settings.secret;
     let label = format!("Secret {name}");
     if let Some(secret) = found {
-        let secret = with_bundle(secret, bundle);
+        let secret = with_serving_cert(secret, serving_cert);
         call_with_timeout("replace", label, secrets.replace(name, &params, &secret)).await?;
     } else {
         let secret = Secret {
@@ -102,7 +105,7 @@ async fn write_secret(
             type_: Some(TYPE.to_owned()),
             ..Secret::default()
         };
-        let secret = with_bundle(secret, bundle);
+        let secret = with_serving_cert(secret, serving_cert);
         call_with_timeout("create", label, secrets.create(&params, &secret)).await?;
     }
     Ok(())
@@ -110,12 +113,12 @@ async fn write_secret(
 
 /// Sets the certificate in a Secret and keeps its other fields: the type is immutable, and labels
 /// belong to the user.
-fn with_bundle(mut secret: Secret, bundle: &Bundle) -> Secret {
-    let bundle = bundle.clone();
+fn with_serving_cert(mut secret: Secret, serving_cert: &ServingCert) -> Secret {
+    let serving_cert = serving_cert.clone();
     secret.data.get_or_insert_default().extend(BTreeMap::from([
-        ("tls.crt".to_owned(), ByteString(bundle.certificate)),
-        ("tls.key".to_owned(), ByteString(bundle.key)),
-        ("ca.crt".to_owned(), ByteString(bundle.authorities)),
+        ("tls.crt".to_owned(), ByteString(serving_cert.certificate)),
+        ("tls.key".to_owned(), ByteString(serving_cert.key)),
+        ("ca.crt".to_owned(), ByteString(serving_cert.ca)),
     ]));
     secret
 }
@@ -126,23 +129,26 @@ mod tests {
 
     #[test]
     fn written_bundle_is_read_back_and_rest_is_kept() {
-        let bundle = Bundle {
+        let serving_cert = ServingCert {
             certificate: b"certificate".to_vec(),
             key: b"key".to_vec(),
-            authorities: b"authorities".to_vec(),
+            ca: b"ca".to_vec(),
         };
         let mut found = Secret::default();
         found.metadata.resource_version = Some("7".to_owned());
         found.type_ = Some("Opaque".to_owned());
         let data = BTreeMap::from([("other".to_owned(), ByteString(b"x".to_vec()))]);
         found.data = Some(data);
-        let written = with_bundle(found.clone(), &bundle);
-        assert_eq!(read_bundle(&written), bundle);
+        let written = with_serving_cert(found.clone(), &serving_cert);
+        assert_eq!(read_serving_cert(&written), serving_cert);
         assert_eq!(
             (&written.metadata, &written.type_),
             (&found.metadata, &found.type_)
         );
         assert!(written.data.unwrap().contains_key("other"));
-        assert_eq!(read_bundle(&Secret::default()), Bundle::default());
+        assert_eq!(
+            read_serving_cert(&Secret::default()),
+            ServingCert::default()
+        );
     }
 }

@@ -69,7 +69,7 @@ async fn handle_validate(State(webhooks): State<Webhooks>, request: Request) -> 
     webhooks.build_response("validate", received_at, response)
 }
 
-/// The status and message of a request with an unread body.
+/// Error response when the body could not be read: status and message.
 type Rejection = (StatusCode, &'static str);
 
 impl Webhooks {

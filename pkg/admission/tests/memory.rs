@@ -5,7 +5,7 @@
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
-use di_admission::{Access, Bundle, Certificates, Limits, Metrics, Settings, router, serve};
+use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings, router, serve};
 use jiff::Timestamp;
 use kube::Client;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
@@ -40,7 +40,7 @@ impl Server {
     async fn start() -> Self {
         let names = Settings::default().dns_names();
         let lifetime = Duration::from_secs(600);
-        let trusted = Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap();
+        let trusted = ServingCert::issue(&names, lifetime, None, Timestamp::now()).unwrap();
         let certificates = Certificates::new_shared();
         certificates.set_certificate(trusted.certified_key().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,7 +56,7 @@ impl Server {
             forever,
         ));
         let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(&trusted.authorities) {
+        for authority in CertificateDer::pem_slice_iter(&trusted.ca) {
             roots.add(authority.unwrap()).unwrap();
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

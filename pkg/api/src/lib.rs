@@ -28,6 +28,6 @@ pub use patch::{guarded_patch, guarded_patches};
 pub use reason::Reason;
 pub use role::Role;
 pub use status::{
-    AnsweredRequest, CoordinatorStatus, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase,
-    PlanEntry, ReplicaCounts, ReplicaResources, RequestKind,
+    CoordinatorStatus, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry,
+    ReplicaCounts, ReplicaResources, RequestKind, RequestRecord,
 };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{env, ports};
 
-/// The role of a replica in its job.
+/// The role of a pod in its job: the coordinator, or that of a replica.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -33,7 +33,7 @@ impl Role {
         Self::DdpLearner,
     ];
 
-    /// The value of the label `replica-type`; also a part of the replica's name.
+    /// The value of the label `replica-type`; also a part of the pod's name.
     pub fn label(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",

@@ -45,11 +45,12 @@ pub struct DIJobStatus {
     /// Recent requests to the replica endpoint that changed the plan. A repeated request gets the
     /// same answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub requests: Vec<AnsweredRequest>,
+    pub requests: Vec<RequestRecord>,
     /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
-    /// UID of the last coordinator pod that failed or was suspended. Its exit does not end the job.
+    /// UID of the coordinator pod whose exit is ignored: after a failure that is retried, a suspension
+    /// or a restart request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_coordinator: Option<String>,
     /// State of the coordinator pod and of its restart backoff.
@@ -102,19 +103,19 @@ impl CoordinatorStatus {
     }
 }
 
-/// A request to the replica endpoint that changed the plan.
+/// Record of a request to the replica endpoint that changed the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct AnsweredRequest {
+pub struct RequestRecord {
     /// Kind of the request.
     pub kind: RequestKind,
     /// `Idempotency-Key` of the request, or a key that the endpoint generated.
     pub key: String,
     /// Requested counts and resources. Another request with the same key is rejected. Empty in
     /// entries of older versions.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub asked: String,
-    /// Time of the response.
+    #[serde(default, rename = "asked", skip_serializing_if = "String::is_empty")]
+    pub request_summary: String,
+    /// Time at which the request was recorded.
     pub at: Time,
     /// Names of the replicas that the request removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -114,8 +114,8 @@ impl Kind for AggregatorConfig {
 
     fn find_faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
-        let aggregator = SPEC.at("aggregator");
-        let field = aggregator.at("template");
+        let aggregator = SPEC.child("aggregator");
+        let field = aggregator.child("template");
         let context = template::TemplateContext {
             role: Role::Aggregator,
             job: None,

@@ -172,8 +172,8 @@ where
             view: Some(view), ..
         }) => {
             let job = view.job_key();
-            let previous_job = cache.on_apply(view);
-            return previous_job.into_iter().chain([job]).collect();
+            let former_job = cache.on_apply(view);
+            return former_job.into_iter().chain([job]).collect();
         }
         Event::Apply(object) => cache.on_label_removed(&object.uid().unwrap_or_default()),
         Event::Delete(object) => {
@@ -215,7 +215,7 @@ mod tests {
 
     /// Number of pods of jobs `j` and `k`, and the job of the IP owner.
     fn cache_summary(cache: &PodCache) -> (usize, usize, Option<String>) {
-        let owner = cache.find_by_address("10.0.0.1".parse().unwrap());
+        let owner = cache.find_by_pod_ip("10.0.0.1".parse().unwrap());
         let count = |job| cache.read_objects(&job_key(job), VersionedMap::len);
         (count("j"), count("k"), owner.map(|pod| pod.job.clone()))
     }
@@ -282,7 +282,7 @@ mod tests {
         let changed = apply_event(&cache, Event::Apply(job_pod("k")));
         assert_eq!(changed, [job_key("j"), job_key("k")]);
         assert_eq!(cache_summary(&cache), (0, 1, Some("k".to_owned())));
-        assert!(cache.was_deleted("u"), "its previous job sees a deletion");
+        assert!(cache.was_deleted("u"), "its former job sees a deletion");
         assert_eq!(
             apply_event(&cache, Event::Apply(job_pod("k"))),
             [job_key("k")]

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use di_api::{
-    AnsweredRequest, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, names, quantity,
+    DIJob, DIJobStatus, PlanEntry, ReplicaResources, RequestRecord, Role, names, quantity,
 };
 use di_plan::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -35,7 +35,7 @@ pub struct JobView {
     /// The entries of `status.plan`: replicas that should exist or are being removed.
     pub plan: Vec<PlanEntry>,
     /// Recent requests to the endpoint that changed the plan.
-    pub requests: Vec<AnsweredRequest>,
+    pub requests: Vec<RequestRecord>,
 }
 
 /// The declared replicas of one role.

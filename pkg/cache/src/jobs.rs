@@ -29,15 +29,15 @@ pub struct JobCache<J: Resource<DynamicType = ()> + 'static = DIJob> {
 
 #[derive(Debug)]
 struct OwnWrites<J> {
-    /// Results of own writes that the watch has not shown.
-    pending: HashMap<Key, PendingWrite<J>>,
+    /// Results of own writes that the watch has not shown, as client-go's expectations.
+    unconfirmed: HashMap<Key, UnconfirmedWrite<J>>,
     /// UIDs of recently deleted jobs. The response of a write may arrive after the deletion.
     deleted: RecentSet,
 }
 
 /// The result of an own write.
 #[derive(Debug)]
-struct PendingWrite<J> {
+struct UnconfirmedWrite<J> {
     job: JobRef<J>,
     written_at: Instant,
     /// Whether the watch has shown the job. If so, its absence from the store means deletion.
@@ -45,9 +45,9 @@ struct PendingWrite<J> {
 }
 
 /// A job that the watch does not show within this time after a write is considered deleted.
-const PENDING_TIMEOUT: Duration = Duration::from_secs(60);
-/// From this number of pending writes on, each new write removes those that are outdated.
-const MAX_PENDING_BEFORE_PRUNE: usize = 256;
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
+/// From this number of unconfirmed writes on, each new write removes those that are outdated.
+const MAX_UNCONFIRMED_BEFORE_PRUNE: usize = 256;
 
 /// A job of the cache.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl<J> JobRef<J> {
     }
 }
 
-impl<J> PendingWrite<J> {
+impl<J> UnconfirmedWrite<J> {
     fn to_parts(&self) -> (JobRef<J>, Instant, bool) {
         (self.job.clone(), self.written_at, self.is_watched)
     }
@@ -100,7 +100,7 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         Self {
             store,
             own_writes: RwLock::new(OwnWrites {
-                pending: HashMap::new(),
+                unconfirmed: HashMap::new(),
                 deleted: RecentSet::default(),
             }),
         }
@@ -108,28 +108,29 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
 
     /// The newest known version of a job; `None` if it does not exist or cannot be decoded.
     pub fn get(&self, key: &Key) -> Option<JobRef<J>> {
-        // Read the pending write before the store: a write is only removed once the store has it.
-        let pending = self
+        // Read the unconfirmed write before the store: a write is only removed once the store has
+        // it.
+        let unconfirmed = self
             .lock_own_writes()
-            .pending
+            .unconfirmed
             .get(key)
-            .map(PendingWrite::to_parts);
+            .map(UnconfirmedWrite::to_parts);
         let stored = self.find_stored(key);
-        let Some((own, written_at, is_watched)) = pending else {
+        let Some((own, written_at, is_watched)) = unconfirmed else {
             return stored.and_then(JobRef::from_watched);
         };
         match stored {
-            // The pending write of a deleted job stays: it hides older versions while the watch
+            // The unconfirmed write of a deleted job stays: it hides older versions while the watch
             // lags.
-            None if written_at.elapsed() < PENDING_TIMEOUT => (!is_watched).then_some(own),
+            None if written_at.elapsed() < CONFIRM_TIMEOUT => (!is_watched).then_some(own),
             Some(stored) if resource_version(&*stored) < resource_version(&*own) => Some(own),
             // The watch has caught up, or the job was deleted.
             stored => {
                 let mut writes = self.lock_own_writes_mut();
-                // Another write may have replaced the pending one since it was read.
-                let current = writes.pending.get(key);
+                // Another write may have replaced the unconfirmed one since it was read.
+                let current = writes.unconfirmed.get(key);
                 if current.is_some_and(|current| current.job.is_same_state(&own)) {
-                    writes.pending.remove(key);
+                    writes.unconfirmed.remove(key);
                 }
                 stored.and_then(JobRef::from_watched)
             }
@@ -138,13 +139,13 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
 
     /// All jobs except those that cannot be decoded.
     pub fn list_all(&self) -> Vec<JobRef<J>> {
-        let pending: Vec<Key> = self.lock_own_writes().pending.keys().cloned().collect();
+        let unconfirmed: Vec<Key> = self.lock_own_writes().unconfirmed.keys().cloned().collect();
         let stored = self.store.state().into_iter();
-        if pending.is_empty() {
+        if unconfirmed.is_empty() {
             return stored.filter_map(JobRef::from_watched).collect();
         }
         let stored = stored.filter_map(|job| Some((job.namespace()?, job.name_any())));
-        let keys: HashSet<Key> = stored.chain(pending).collect();
+        let keys: HashSet<Key> = stored.chain(unconfirmed).collect();
         keys.iter().filter_map(|key| self.get(key)).collect()
     }
 
@@ -158,27 +159,27 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         let stored = self.find_stored(&key);
         let mut writes = self.lock_own_writes_mut();
         let is_newer = writes
-            .pending
+            .unconfirmed
             .get(&key)
             .is_none_or(|old| resource_version(&*old.job) < resource_version(&*job));
         if is_newer {
-            if writes.pending.len() >= MAX_PENDING_BEFORE_PRUNE {
+            if writes.unconfirmed.len() >= MAX_UNCONFIRMED_BEFORE_PRUNE {
                 writes
-                    .pending
+                    .unconfirmed
                     .retain(|key, own| self.is_unconfirmed(key, own));
             }
-            let own = PendingWrite {
+            let own = UnconfirmedWrite {
                 job: job.clone(),
                 written_at: Instant::now(),
                 is_watched: stored.is_some_and(|stored| stored.uid().as_ref() == Some(&uid))
                     || writes.deleted.contains(&uid),
             };
-            writes.pending.insert(key, own);
+            writes.unconfirmed.insert(key, own);
         }
         job
     }
 
-    /// Updates the pending writes from a watch event. Call it after the store has applied the
+    /// Updates the unconfirmed writes from a watch event. Call it after the store has applied the
     /// event.
     pub fn on_event(&self, event: &Event<WatchedJob<J>>) {
         match event {
@@ -188,13 +189,13 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         }
     }
 
-    /// Removes a pending write that the store has, so that the job is in memory only once.
+    /// Removes an unconfirmed write that the store has, so that the job is in memory only once.
     fn drop_confirmed_write(&self, job: &WatchedJob<J>) {
         let key = (job.namespace().unwrap_or_default(), job.name_any());
         let mut writes = self.lock_own_writes_mut();
-        let own = writes.pending.get(&key);
+        let own = writes.unconfirmed.get(&key);
         if own.is_some_and(|own| resource_version(&*own.job) <= resource_version(job)) {
-            writes.pending.remove(&key);
+            writes.unconfirmed.remove(&key);
         }
     }
 
@@ -205,7 +206,7 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         let mut writes = self.lock_own_writes_mut();
         writes.deleted.insert(&uid);
         let key = (job.namespace().unwrap_or_default(), job.name_any());
-        if let Some(own) = writes.pending.get_mut(&key)
+        if let Some(own) = writes.unconfirmed.get_mut(&key)
             && own.job.uid() == Some(uid)
         {
             own.is_watched = true;
@@ -213,10 +214,10 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     }
 
     /// Whether the watch has not shown a write and may still do so.
-    fn is_unconfirmed(&self, key: &Key, own: &PendingWrite<J>) -> bool {
+    fn is_unconfirmed(&self, key: &Key, own: &UnconfirmedWrite<J>) -> bool {
         match self.find_stored(key) {
             Some(stored) => resource_version(&*stored) < resource_version(&*own.job),
-            None => own.written_at.elapsed() < PENDING_TIMEOUT,
+            None => own.written_at.elapsed() < CONFIRM_TIMEOUT,
         }
     }
 
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pending_writes_are_pruned_once_watched() {
+    fn many_unconfirmed_writes_are_pruned_once_watched() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
         let named = |i: usize, version: &str| {
@@ -348,24 +349,24 @@ mod tests {
             job["metadata"]["name"] = i.to_string().into();
             job
         };
-        let long_ago = Instant::now().checked_sub(PENDING_TIMEOUT * 2).unwrap();
-        for i in 0..MAX_PENDING_BEFORE_PRUNE {
+        let long_ago = Instant::now().checked_sub(CONFIRM_TIMEOUT * 2).unwrap();
+        for i in 0..MAX_UNCONFIRMED_BEFORE_PRUNE {
             // The watch lags for every second job, for longer than the timeout.
             let version = if i % 2 == 0 { "9" } else { "10" };
             let watched = serde_json::from_value(named(i, version)).unwrap();
             writer.apply_watcher_event(&Event::Apply(watched));
             cache.record_write(serde_json::from_value(named(i, "10")).unwrap());
         }
-        for own in cache.own_writes.write().unwrap().pending.values_mut() {
+        for own in cache.own_writes.write().unwrap().unconfirmed.values_mut() {
             own.written_at = long_ago;
         }
         cache.record_write(decoded_job("20", "u"));
-        let kept = cache.lock_own_writes().pending.len();
-        assert_eq!(kept, MAX_PENDING_BEFORE_PRUNE / 2 + 1);
+        let kept = cache.lock_own_writes().unconfirmed.len();
+        assert_eq!(kept, MAX_UNCONFIRMED_BEFORE_PRUNE / 2 + 1);
         let show = |version: &str| {
             let watched = serde_json::from_value(named(0, version)).unwrap();
             cache.on_event(&Event::Apply(watched));
-            cache.lock_own_writes().pending.len()
+            cache.lock_own_writes().unconfirmed.len()
         };
         assert_eq!(show("9"), kept, "the watch still lags");
         let first = ("ns".to_owned(), "0".to_owned());

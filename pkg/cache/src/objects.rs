@@ -22,20 +22,22 @@ pub type ServiceCache = ObjectCache<ServiceView>;
 #[derive(Debug)]
 pub struct ObjectCache<V> {
     index: RwLock<Index<V>>,
-    version: watch::Sender<u64>,
+    change_notifier: watch::Sender<u64>,
     is_synced: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct Index<V> {
     jobs: HashMap<Key, VersionedMap<V>>,
-    addresses: HashMap<IpAddr, Arc<V>>,
-    /// All objects. Finds the previous job of an object after a change of its job label.
+    /// The object that owns each pod IP.
+    pod_ip_owners: HashMap<IpAddr, Arc<V>>,
+    /// All objects. Finds the former job of an object, which its job label named before a change.
     by_uid: HashSet<ByUid<V>>,
-    /// Number of changes so far; the revisions of [`VersionedMap`].
-    changes: u64,
-    /// Own creates that the watch has not shown, by UID: job, name and time of the create.
-    pending: HashMap<String, (Key, String, Instant)>,
+    /// Number of changes so far; the revision of each changed [`VersionedMap`].
+    revision: u64,
+    /// Own creates that the watch has not shown, by UID: job, name and time of the create. They
+    /// replace the expectations of client-go's controllers: no object is created twice meanwhile.
+    unconfirmed: HashMap<String, (Key, String, Instant)>,
     /// UIDs of recently deleted objects. The response of a create may arrive after the deletion.
     deleted: RecentSet,
     /// Final states of recently deleted objects, the newest at the back. See
@@ -49,22 +51,22 @@ struct Index<V> {
 const MAX_FINAL_STATES: usize = 256;
 
 /// An own create that the watch does not show within this time is dropped.
-const PENDING_TIMEOUT: Duration = Duration::from_secs(60);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<V> Default for ObjectCache<V> {
     fn default() -> Self {
         Self {
             index: RwLock::new(Index {
                 jobs: HashMap::new(),
-                addresses: HashMap::new(),
+                pod_ip_owners: HashMap::new(),
                 by_uid: HashSet::new(),
-                changes: 0,
-                pending: HashMap::new(),
+                revision: 0,
+                unconfirmed: HashMap::new(),
                 deleted: RecentSet::default(),
                 final_states: VecDeque::new(),
                 listed: None,
             }),
-            version: watch::Sender::new(0),
+            change_notifier: watch::Sender::new(0),
             is_synced: watch::Sender::new(false),
         }
     }
@@ -105,13 +107,13 @@ impl<V: View> ObjectCache<V> {
 
     /// Copies of the objects of a job.
     pub fn list_by_job(&self, job: &Key) -> Vec<V> {
-        self.expire_pending();
+        self.expire_unconfirmed();
         self.read_objects(job, |objects| objects.iter().cloned().collect())
     }
 
-    /// The object that owns this IP address.
-    pub fn find_by_address(&self, address: IpAddr) -> Option<Arc<V>> {
-        self.lock_read().addresses.get(&address).cloned()
+    /// The object that owns this pod IP.
+    pub fn find_by_pod_ip(&self, pod_ip: IpAddr) -> Option<Arc<V>> {
+        self.lock_read().pod_ip_owners.get(&pod_ip).cloned()
     }
 
     /// Number of objects.
@@ -131,7 +133,7 @@ impl<V: View> ObjectCache<V> {
 
     /// A receiver that is notified of each change of the cache.
     pub fn subscribe_changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+        self.change_notifier.subscribe()
     }
 
     /// A receiver that becomes true when the first list is complete.
@@ -147,14 +149,14 @@ impl<V: View> ObjectCache<V> {
         if index.deleted.contains(view.uid()) {
             return false;
         }
-        let is_known = index
+        let is_stored = index
             .jobs
             .get(&view.job_key())
             .and_then(|objects| objects.get(view.name()))
             .is_some_and(|object| object.uid() == view.uid());
-        if !is_known {
+        if !is_stored {
             let mark = (view.job_key(), view.name().to_owned(), Instant::now());
-            index.pending.insert(view.uid().to_owned(), mark);
+            index.unconfirmed.insert(view.uid().to_owned(), mark);
             index.insert_object(Arc::new(view));
         }
         drop(index);
@@ -179,20 +181,20 @@ impl<V: View> ObjectCache<V> {
         self.notify_changed();
     }
 
-    /// Stores an object of a watch event. Returns its previous job if the job label has changed.
+    /// Stores an object of a watch event. Returns its former job if the job label has changed.
     pub fn on_apply(&self, view: V) -> Option<Key> {
         let mut index = self.lock_write();
-        index.pending.remove(view.uid());
-        let previous_job = index.insert_object(Arc::new(view));
+        index.unconfirmed.remove(view.uid());
+        let former_job = index.insert_object(Arc::new(view));
         drop(index);
         self.notify_changed();
-        previous_job
+        former_job
     }
 
     /// Removes an object that the watch showed as deleted. Returns its job.
     pub fn on_delete(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
-        index.pending.remove(uid);
+        index.unconfirmed.remove(uid);
         // Also for an unknown object: the response of its create may arrive late.
         index.deleted.insert(uid);
         let job = index.remove_by_uid(uid);
@@ -221,10 +223,10 @@ impl<V: View> ObjectCache<V> {
         newest_first.find(|state| state.uid() == uid).cloned()
     }
 
-    /// Removes an object that has lost its job label. Returns its previous job.
+    /// Removes an object that has lost its job label. Returns its former job.
     pub fn on_label_removed(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
-        index.pending.remove(uid);
+        index.unconfirmed.remove(uid);
         let job = index.remove_by_uid(uid);
         drop(index);
         self.notify_changed();
@@ -254,21 +256,21 @@ impl<V: View> ObjectCache<V> {
         let (began, listed) = index.listed.take().unwrap_or_else(|| (now, Vec::new()));
         let mut changed_jobs: HashSet<Key> = index.jobs.keys().cloned().collect();
         // The list may miss objects that were created after its start, but no older ones.
-        index.pending.retain(|_, (_, _, since)| *since >= began);
-        let pending: Vec<Arc<V>> = index
-            .pending
+        index.unconfirmed.retain(|_, (_, _, since)| *since >= began);
+        let unconfirmed: Vec<Arc<V>> = index
+            .unconfirmed
             .values()
             .filter_map(|(job, name, _)| index.jobs.get(job)?.get_shared(name).cloned())
             .collect();
         let before = std::mem::take(&mut index.jobs);
-        index.addresses.clear();
+        index.pod_ip_owners.clear();
         index.by_uid.clear();
-        for view in pending {
+        for view in unconfirmed {
             index.insert_object(view);
         }
         for view in listed {
             changed_jobs.insert(view.job_key());
-            index.pending.remove(view.uid());
+            index.unconfirmed.remove(view.uid());
             index.insert_object(view);
         }
         // Objects that are missing from the list were deleted while no watch was open.
@@ -291,11 +293,11 @@ impl<V: View> ObjectCache<V> {
         changed_jobs
     }
 
-    fn expire_pending(&self) {
-        let is_expired = |since: &Instant| since.elapsed() > PENDING_TIMEOUT;
+    fn expire_unconfirmed(&self) {
+        let is_expired = |since: &Instant| since.elapsed() > CONFIRM_TIMEOUT;
         if !self
             .lock_read()
-            .pending
+            .unconfirmed
             .values()
             .any(|(_, _, since)| is_expired(since))
         {
@@ -303,19 +305,19 @@ impl<V: View> ObjectCache<V> {
         }
         let mut index = self.lock_write();
         let expired: Vec<_> = index
-            .pending
+            .unconfirmed
             .iter()
             .filter(|(_, (_, _, since))| is_expired(since))
             .map(|(uid, (job, name, _))| (uid.clone(), job.clone(), name.clone()))
             .collect();
         for (uid, job, name) in expired {
-            index.pending.remove(&uid);
+            index.unconfirmed.remove(&uid);
             index.remove_object(&job, &name, &uid);
         }
     }
 
     fn notify_changed(&self) {
-        self.version.send_modify(|version| *version += 1);
+        self.change_notifier.send_modify(|changes| *changes += 1);
     }
 
     fn lock_read(&self) -> std::sync::RwLockReadGuard<'_, Index<V>> {
@@ -340,36 +342,36 @@ impl PodCache {
 }
 
 impl<V: View> Index<V> {
-    /// Stores an object. If its job label has changed, removes it from its previous job and returns
+    /// Stores an object. If its job label has changed, removes it from its former job and returns
     /// that job.
     fn insert_object(&mut self, view: Arc<V>) -> Option<Key> {
         let job = view.job_key();
         let before = self.by_uid.get(view.uid()).map(|known| known.0.clone());
         let known_job = before.as_ref().map(|before| before.job_key());
-        let previous_job = known_job.filter(|known_job| *known_job != job);
-        if previous_job.is_some() {
+        let former_job = known_job.filter(|known_job| *known_job != job);
+        if former_job.is_some() {
             self.remove_by_uid(view.uid());
         }
-        self.changes += 1;
-        for address in view.ip_addresses() {
-            let owner = self.addresses.get(address);
-            // The pod that was assigned an address last owns it. An update of an older pod that
-            // still reports the address must not take it back, because Kubernetes reuses addresses.
+        self.revision += 1;
+        for pod_ip in view.pod_ips() {
+            let owner = self.pod_ip_owners.get(pod_ip);
+            // The pod that was assigned a pod IP last owns it. An update of an older pod that still
+            // reports the IP must not take it back, because Kubernetes reuses pod IPs.
             let takes_over = |owner: &V| match &before {
-                Some(before) => !before.ip_addresses().contains(address),
-                None => view.takes_address_over(owner),
+                Some(before) => !before.pod_ips().contains(pod_ip),
+                None => view.owns_shared_ip(owner),
             };
             if owner.is_none_or(|owner| owner.uid() == view.uid() || takes_over(owner)) {
-                self.addresses.insert(*address, view.clone());
+                self.pod_ip_owners.insert(*pod_ip, view.clone());
             }
         }
         let objects = self.jobs.entry(job).or_default();
-        if let Some(old) = objects.insert_object(view.clone(), self.changes) {
-            self.remove_addresses(&old);
+        if let Some(old) = objects.insert_object(view.clone(), self.revision) {
+            self.remove_pod_ips(&old);
             self.by_uid.remove(old.uid());
         }
         self.by_uid.replace(ByUid(view));
-        previous_job
+        former_job
     }
 
     /// Removes the object with this UID from its job and records the deletion. Returns the job.
@@ -382,29 +384,29 @@ impl<V: View> Index<V> {
     }
 
     fn remove_object(&mut self, job: &Key, name: &str, uid: &str) {
-        self.changes += 1;
+        self.revision += 1;
         let Some(objects) = self.jobs.get_mut(job) else {
             return;
         };
         if objects.get(name).is_none_or(|object| object.uid() != uid) {
             return;
         }
-        let old = objects.remove_object(name, self.changes);
+        let old = objects.remove_object(name, self.revision);
         if objects.is_empty() {
             self.jobs.remove(job);
         }
         self.by_uid.remove(uid);
         if let Some(old) = old {
-            self.remove_addresses(&old);
+            self.remove_pod_ips(&old);
         }
     }
 
-    /// Removes the addresses of an old object, except those that a newer object owns.
-    fn remove_addresses(&mut self, old: &Arc<V>) {
-        for address in old.ip_addresses() {
-            let owner = self.addresses.get(address);
+    /// Removes the pod IPs of an old object, except those that a newer object owns.
+    fn remove_pod_ips(&mut self, old: &Arc<V>) {
+        for pod_ip in old.pod_ips() {
+            let owner = self.pod_ip_owners.get(pod_ip);
             if owner.is_some_and(|owner| Arc::ptr_eq(owner, old)) {
-                self.addresses.remove(address);
+                self.pod_ip_owners.remove(pod_ip);
             }
         }
     }

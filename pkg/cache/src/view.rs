@@ -13,14 +13,15 @@ pub trait View: Clone + PartialEq + Send + Sync {
     fn name(&self) -> &str;
     /// UID of the object.
     fn uid(&self) -> &str;
-    /// IP addresses that the object owns.
-    fn ip_addresses(&self) -> &[IpAddr] {
+    /// Pod IPs that the object owns. A service has none.
+    fn pod_ips(&self) -> &[IpAddr] {
         &[]
     }
-    /// Whether this object owns an address that both objects report.
+    /// Whether this object owns a pod IP that both objects report: a pod that is not being deleted
+    /// wins over one that is, then the newer pod wins.
     ///
-    /// Kubernetes reuses addresses, and the deletion of the old owner may not be visible yet.
-    fn takes_address_over(&self, _other: &Self) -> bool {
+    /// Kubernetes reuses pod IPs, and the deletion of the old owner may not be visible yet.
+    fn owns_shared_ip(&self, _other: &Self) -> bool {
         true
     }
     /// Records that a deletion of the object was requested.
@@ -41,14 +42,14 @@ impl View for PodView {
     fn uid(&self) -> &str {
         &self.uid
     }
-    fn ip_addresses(&self) -> &[IpAddr] {
-        // Another pod may have the address of a pod that has ended.
+    fn pod_ips(&self) -> &[IpAddr] {
+        // Another pod may have the IP of a pod that has ended.
         match &self.ips {
             Some(ips) if self.is_active() => ips,
             _ => &[],
         }
     }
-    fn takes_address_over(&self, other: &Self) -> bool {
+    fn owns_shared_ip(&self, other: &Self) -> bool {
         (!self.deleting, self.created) >= (!other.deleting, other.created)
     }
     fn mark_deleting(&mut self) {

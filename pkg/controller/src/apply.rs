@@ -238,11 +238,11 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
     };
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
         Some(view) => {
-            let is_known = context.pods.record_created(view);
-            if !is_known && !is_new {
+            let is_cached = context.pods.record_created(view);
+            if !is_cached && !is_new {
                 // The watch has reported the pod as deleted, but it exists: it lost the label that
                 // the watch selects by.
-                return Err(Error::PreviousJobTerminating { kind, name });
+                return Err(Error::OwnObjectNotWatched { kind, name });
             }
             Ok(is_new)
         }
@@ -264,10 +264,10 @@ async fn create_service(
     };
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
         Some(view) => {
-            let is_known = context.services.record_created(view);
-            if !is_known && !is_new {
+            let is_cached = context.services.record_created(view);
+            if !is_cached && !is_new {
                 // The service lost its label, as above.
-                return Err(Error::PreviousJobTerminating { kind, name });
+                return Err(Error::OwnObjectNotWatched { kind, name });
             }
             Ok(is_new)
         }

@@ -1,4 +1,4 @@
-//! Backoff of failed jobs, and the circuit breaker for failures of the whole API server.
+//! Backoff of jobs whose last reconcile failed, and the circuit breaker for failures of the whole API server.
 //!
 //! `Retry-After` is ignored. See docs/decisions/0016.
 

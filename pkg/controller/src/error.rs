@@ -46,6 +46,18 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
+    /// An object of this job exists, and the watch does not show it: the label that the watch selects
+    /// by was removed, or the object was deleted a moment ago.
+    #[error(
+        "{kind} {name} of this job exists but is missing from the watch cache; if this persists, its labels {} were changed: delete the {kind}, and it is created again",
+        di_api::names::labels::SELECTOR
+    )]
+    OwnObjectNotWatched {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+    },
     /// The actions changed nothing, and are still required by the caches: a watch lags.
     #[error("reconcile made no progress; the watch cache may be stale")]
     NoProgress,
@@ -90,7 +102,9 @@ impl Error {
             },
             Self::Timeout { .. } => Reason::Timeout,
             Self::NameConflict { .. } => Reason::NameConflict,
-            Self::PreviousJobTerminating { .. } => Reason::PreviousJobTerminating,
+            Self::PreviousJobTerminating { .. } | Self::OwnObjectNotWatched { .. } => {
+                Reason::PreviousJobTerminating
+            }
             // The watch lags behind a write of another client.
             Self::NoProgress => Reason::Conflict,
             // Never published: the job that an event would refer to is deleted.
@@ -107,7 +121,7 @@ impl Error {
 
     /// Returns true if the error disappears soon without any action of a user.
     pub fn is_transient(&self) -> bool {
-        self.is_conflict() || matches!(self, Self::PreviousJobTerminating { .. })
+        self.is_conflict() || self.reason() == Reason::PreviousJobTerminating
     }
 
     /// Returns true if no retry can help: the job is deleted, or its namespace is terminating.

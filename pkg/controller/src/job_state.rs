@@ -31,7 +31,7 @@ impl JobState {
     }
 }
 
-/// Creates that the API server rejected. They are skipped until the backoff of the job is over.
+/// Failed or skipped creates, not sent again until the backoff of the job is over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeferredCreates {
     /// Resource and name of each object.

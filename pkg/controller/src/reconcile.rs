@@ -30,7 +30,7 @@ use crate::{
     spec_check::fail_invalid_spec,
     status_writer::{replay_unacknowledged, write_status_and_emit},
     step,
-    step::has_begun,
+    step::has_started,
     undecodable::fail_undecodable,
 };
 
@@ -249,7 +249,7 @@ fn is_new(context: &Context, key: &Key, job: &DIJob) -> bool {
     let status = job.status.as_ref();
     job.metadata.deletion_timestamp.is_none()
         && !job.spec.suspend
-        && status.is_none_or(|status| !has_begun(status))
+        && status.is_none_or(|status| !has_started(status))
         && !context.has_pods(key, job.metadata.uid.as_deref())
 }
 
@@ -317,7 +317,7 @@ fn observe_and_step(
     let now = (context.settings.clock)();
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
     let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
-    let deleted_coordinator = coordinator_uid.and_then(|uid| context.pods.final_state(uid));
+    let final_coordinator_state = coordinator_uid.and_then(|uid| context.pods.final_state(uid));
     let observed = Observed {
         job,
         pods: &pods,
@@ -325,7 +325,7 @@ fn observe_and_step(
         nodes: nodes.as_deref(),
         aggregator: &aggregator,
         last_error,
-        deleted_coordinator: deleted_coordinator.as_ref(),
+        final_coordinator_state: final_coordinator_state.as_ref(),
         live_reads,
         // Times in Kubernetes objects are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),

@@ -6,7 +6,9 @@ use di_cache::Key;
 use crate::{
     context::Context,
     error::Result,
-    stored_job::{get_stored_job, is_unstarted, report_invalid_spec, spec_errors},
+    stored_job::{
+        OnInvalidSpec, get_stored_job, has_started, is_suspended, report_invalid_spec, spec_errors,
+    },
 };
 
 /// Fails a new job if the validator rejects its stored spec. Returns true if it failed the job.
@@ -14,12 +16,12 @@ pub(crate) async fn fail_invalid_spec(context: &Context, key: &Key) -> Result<bo
     let Some(job) = get_stored_job(context, key).await? else {
         return Ok(false);
     };
-    if !is_unstarted(&job) {
+    if has_started(&job) || is_suspended(&job) {
         return Ok(false);
     }
     let Some(faults) = spec_errors(&job) else {
         return Ok(false);
     };
-    report_invalid_spec(context, &job, &faults, true).await?;
+    report_invalid_spec(context, &job, &faults, OnInvalidSpec::FailJob).await?;
     Ok(true)
 }

@@ -11,7 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{Error, EventRecord, context::Context, error::Result, step::has_begun};
+use crate::{Error, EventRecord, context::Context, error::Result, step};
 
 pub(crate) async fn get_stored_job(
     context: &Context,
@@ -37,13 +37,26 @@ pub(crate) fn parse_field<T: DeserializeOwned>(value: &Value) -> Option<T> {
     T::deserialize(value).ok()
 }
 
-/// Returns true if the job is not suspended and nothing was created for it. The stored job is
-/// read, because the cache may lag.
-pub(crate) fn is_unstarted(job: &DynamicObject) -> bool {
-    let is_new = |status: Option<DIJobStatus>| status.is_none_or(|status| !has_begun(&status));
-    // A job with an unreadable status is not new.
-    let is_new = parse_field(&job.data["status"]).is_some_and(is_new);
-    is_new && job.data["spec"]["suspend"] != true
+/// Returns true if anything of the stored job was planned or created. The stored job is read,
+/// because the cache may lag.
+pub(crate) fn has_started(job: &DynamicObject) -> bool {
+    let has_started = |status: DIJobStatus| step::has_started(&status);
+    // A job with an unreadable status has started.
+    let status = parse_field::<Option<DIJobStatus>>(&job.data["status"]);
+    status.is_none_or(|status| status.is_some_and(has_started))
+}
+
+pub(crate) fn is_suspended(job: &DynamicObject) -> bool {
+    job.data["spec"]["suspend"] == true
+}
+
+/// What an invalid spec does to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnInvalidSpec {
+    /// The job fails.
+    FailJob,
+    /// The spec is only reported: the pods of the job are worth more than the mistake.
+    ReportOnly,
 }
 
 /// Returns the errors that the validator finds in the stored job.
@@ -53,17 +66,17 @@ pub(crate) fn spec_errors(job: &DynamicObject) -> Option<String> {
     Some(validation::summarize_faults(&faults))
 }
 
-/// Reports an invalid spec in the status and by an event. `fails` also ends the job.
+/// Reports an invalid spec in the status and by an event, and fails the job if `effect` says so.
 ///
 /// Does nothing if it is already reported, or the job has ended.
 pub(crate) async fn report_invalid_spec(
     context: &Context,
     job: &DynamicObject,
     faults: &str,
-    fails: bool,
+    effect: OnInvalidSpec,
 ) -> Result<()> {
     let now = (context.settings.clock)();
-    let Some((status, message)) = invalid_status(job, faults, fails, now) else {
+    let Some((status, message)) = invalid_status(job, faults, effect, now) else {
         return Ok(());
     };
     let namespace = job.namespace().unwrap_or_default();
@@ -93,7 +106,7 @@ pub(crate) async fn report_invalid_spec(
 fn invalid_status(
     job: &DynamicObject,
     faults: &str,
-    fails: bool,
+    effect: OnInvalidSpec,
     now: Timestamp,
 ) -> Option<(Value, String)> {
     let old = &job.data["status"];
@@ -103,7 +116,7 @@ fn invalid_status(
     let before = conditions.clone();
     let (type_, is_true, message) = match phase {
         Some(phase) if phase.is_terminal() => return None,
-        _ if fails => (ConditionType::Failed, true, faults.to_owned()),
+        _ if effect == OnInvalidSpec::FailJob => (ConditionType::Failed, true, faults.to_owned()),
         _ => {
             let message =
                 format!("the spec is invalid, the running pods are not changed: {faults}");

@@ -9,7 +9,10 @@ use tracing::warn;
 use crate::{
     context::Context,
     error::Result,
-    stored_job::{get_stored_job, is_unstarted, parse_field, report_invalid_spec, spec_errors},
+    stored_job::{
+        OnInvalidSpec, get_stored_job, has_started, is_suspended, parse_field, report_invalid_spec,
+        spec_errors,
+    },
 };
 
 /// Fails a job that cannot be decoded, if it never ran. A running job is only reported as invalid:
@@ -34,8 +37,12 @@ pub(crate) async fn fail_undecodable(
     let faults = spec_errors(&job).unwrap_or_else(|| invalid.error.clone());
     // A job that lost its status may still have running pods.
     let has_pods = context.has_pods(&key, job.metadata.uid.as_deref());
-    let fails = is_unstarted(&job) && !has_pods;
-    report_invalid_spec(context, &job, &faults, fails).await?;
+    let effect = if has_started(&job) || is_suspended(&job) || has_pods {
+        OnInvalidSpec::ReportOnly
+    } else {
+        OnInvalidSpec::FailJob
+    };
+    report_invalid_spec(context, &job, &faults, effect).await?;
     Ok(None)
 }
 

@@ -34,8 +34,8 @@ pub struct Listing {
 ///
 /// `pod` finds a pod by name, `was_deleted` says whether the watch showed the deletion of a UID. A
 /// replica without a visible pod is listed, unless the API server rejects the pods of the job.
-/// Until `scheduling_wait` after its planning it needs a node: a client that learns of a replica
-/// that does not fit waits for it alone.
+/// For `scheduling_wait` after planning, an unscheduled replica is left out: a client would block on
+/// a replica that does not fit.
 pub fn list_replicas<'a>(
     job: &impl Job,
     pod: impl Fn(&str) -> Option<&'a PodView>,
@@ -132,13 +132,13 @@ fn is_unscheduled(
     scheduling_wait: SignedDuration,
 ) -> bool {
     let is_scheduled = pod.is_some_and(|pod| pod.scheduled == Ok(true));
-    !is_scheduled && is_in_grace_period(entry, now, scheduling_wait) && entry.replaces.is_none()
+    !is_scheduled && was_planned_within(scheduling_wait, entry, now) && entry.replaces.is_none()
 }
 
-/// Whether the replica was planned less than `grace_period` ago.
-fn is_in_grace_period(entry: &PlanEntry, now: Timestamp, grace_period: SignedDuration) -> bool {
+/// Whether the replica was planned less than `wait` ago.
+fn was_planned_within(wait: SignedDuration, entry: &PlanEntry, now: Timestamp) -> bool {
     let planned = entry.planned_at.as_ref().map(|time| time.0);
-    planned.is_some_and(|planned| now.duration_since(planned) < grace_period)
+    planned.is_some_and(|planned| now.duration_since(planned) < wait)
 }
 
 /// Whether the pod was created and no longer exists.
@@ -176,8 +176,8 @@ fn listable_port<'a>(
     }
     // A pod that is not visible may be delayed, deleted or rejected by the API server. An entry
     // with a UID had a pod. See docs/decisions/0004.
-    let create_wait = scheduling_wait.max(CREATE_TIMEOUT);
-    let is_expected = entry.uid.is_some() || is_in_grace_period(entry, now, create_wait);
+    let wait = scheduling_wait.max(CREATE_TIMEOUT);
+    let is_expected = entry.uid.is_some() || was_planned_within(wait, entry, now);
     let is_rejected = job.rejection_message().is_some() && !is_expected;
     let is_deleted = is_pod_deleted(entry, was_deleted, now);
     if is_rejected || is_deleted || entry.not_before.as_ref().is_some_and(|time| time.0 > now) {

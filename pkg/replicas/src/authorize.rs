@@ -34,7 +34,7 @@ pub(crate) struct Source {
 
 /// The access that a request needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Action<'a> {
+pub(crate) enum Access<'a> {
     /// Read a job, the jobs of a namespace, or all jobs.
     Read {
         namespace: Option<&'a str>,
@@ -50,7 +50,7 @@ pub(crate) enum Requester {
     /// A pod of a job, and that job.
     Pod(Arc<PodView>, JobRef),
     /// The owner of a token, or an anonymous sender.
-    Other,
+    TokenOrAnonymous,
 }
 
 impl Requester {
@@ -58,7 +58,7 @@ impl Requester {
     pub(crate) fn check_same_job(&self, job: &JobView) -> Result<()> {
         match self {
             Self::Pod(pod, _) if !owns_pod(job, pod) => Err(foreign_pod_error(pod)),
-            Self::Pod(..) | Self::Other => Ok(()),
+            Self::Pod(..) | Self::TokenOrAnonymous => Ok(()),
         }
     }
 }
@@ -95,7 +95,7 @@ fn parse_bearer_token(header: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-impl Action<'_> {
+impl Access<'_> {
     fn verb(self) -> &'static str {
         match self {
             Self::Read { .. } => "get",
@@ -121,7 +121,9 @@ impl Action<'_> {
     /// allowed and returns their own.
     fn is_allowed_for(&self, pod: &PodView) -> bool {
         match self {
-            Self::Read { namespace, .. } => namespace.is_none_or(|of| of == pod.namespace),
+            Self::Read { namespace, .. } => {
+                namespace.is_none_or(|namespace| namespace == pod.namespace)
+            }
             Self::Change(job) => job.0 == pod.namespace && job.1 == pod.job,
         }
     }
@@ -131,17 +133,17 @@ impl Action<'_> {
 pub(crate) async fn authorize(
     state: &SharedState,
     source: &Source,
-    action: Action<'_>,
+    access: Access<'_>,
 ) -> Result<Requester> {
     let mut pod = source
         .address
-        .and_then(|ip| pod_by_address(state, ip, action));
+        .and_then(|ip| find_pod_by_ip(state, ip, access));
     let has_other_access = source.token.is_some() || state.settings.allow_anonymous;
     if pod.is_none() && !has_other_access {
-        pod = Box::pin(wait_for_pod(state, source.address, action)).await;
+        pod = Box::pin(wait_for_pod(state, source.address, access)).await;
     }
     let rejection = match pod {
-        Some(pod) if !action.is_allowed_for(&pod) => Error::Forbidden(format!(
+        Some(pod) if !access.is_allowed_for(&pod) => Error::Forbidden(format!(
             "pod {} may change its own job only, and read its own namespace; for other access, send a bearer token",
             pod.name
         )),
@@ -149,45 +151,45 @@ pub(crate) async fn authorize(
             Ok(job) => return Ok(Requester::Pod(pod, job)),
             Err(error) => error,
         },
-        None if has_pod_without_address(state, action) => Error::Unavailable(
+        None if has_pod_without_address(state, access) => Error::Unavailable(
             "the source address belongs to no known pod, and a pod of the job is scheduled but has no IP yet"
                 .to_owned(),
         ),
         None => unknown_source_error(source),
     };
     if let Some(token) = &source.token {
-        Box::pin(token_review::check_token(state, token, action)).await?;
-        return Ok(Requester::Other);
+        Box::pin(token_review::check_token(state, token, access)).await?;
+        return Ok(Requester::TokenOrAnonymous);
     }
     if state.settings.allow_anonymous {
-        return Ok(Requester::Other);
+        return Ok(Requester::TokenOrAnonymous);
     }
     Err(rejection)
 }
 
-/// Returns the pod that owns this address. The address of a terminating pod may already belong to
-/// another pod, so it counts only for its own job.
-fn pod_by_address(
+/// Returns the pod that owns this pod IP. The IP of a terminating pod may already belong to another
+/// pod, so it counts only for its own job.
+fn find_pod_by_ip(
     state: &SharedState,
     address: IpAddr,
-    action: Action<'_>,
+    access: Access<'_>,
 ) -> Option<Arc<PodView>> {
-    let pod = state.pods.find_by_address(address);
-    pod.filter(|pod| !pod.deleting || action.is_allowed_for(pod))
+    let pod = state.pods.find_by_pod_ip(address);
+    pod.filter(|pod| !pod.deleting || access.is_allowed_for(pod))
 }
 
-/// Waits for the pod with this address: the cache may not have its address yet.
+/// Waits for the pod with this pod IP: the cache may not have the IP yet.
 async fn wait_for_pod(
     state: &SharedState,
     address: Option<IpAddr>,
-    action: Action<'_>,
+    access: Access<'_>,
 ) -> Option<Arc<PodView>> {
     let address = address?;
     let deadline = Instant::now() + state.settings.kubelet_wait;
     let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
-        if let Some(pod) = pod_by_address(state, address, action) {
+        if let Some(pod) = find_pod_by_ip(state, address, access) {
             return Some(pod);
         }
         timeout_at(deadline, changes.changed()).await.ok()?.ok()?;
@@ -195,8 +197,8 @@ async fn wait_for_pod(
 }
 
 /// Whether a pod of the job runs without a reported IP: a busy kubelet reports it seconds later.
-fn has_pod_without_address(state: &SharedState, action: Action<'_>) -> bool {
-    let (Some(namespace), Some(job)) = (action.namespace(), action.job()) else {
+fn has_pod_without_address(state: &SharedState, access: Access<'_>) -> bool {
+    let (Some(namespace), Some(job)) = (access.namespace(), access.job()) else {
         return false;
     };
     let (key, now) = ((namespace.to_owned(), job.to_owned()), Timestamp::now());

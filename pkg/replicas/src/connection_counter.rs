@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn connections_are_limited_per_address() {
         let all = Arc::<ConnectionCounter>::default();
-        let of = |address: &str| all.try_acquire(address.parse().unwrap(), 2);
-        let permits = [of("10.0.0.1"), of("::ffff:10.0.0.1")];
+        let acquire = |address: &str| all.try_acquire(address.parse().unwrap(), 2);
+        let permits = [acquire("10.0.0.1"), acquire("::ffff:10.0.0.1")];
         assert!(permits.iter().all(Option::is_some));
-        assert!(of("10.0.0.1").is_none());
-        let other = of("10.0.0.2").unwrap();
+        assert!(acquire("10.0.0.1").is_none());
+        let other = acquire("10.0.0.2").unwrap();
         assert_eq!(all.open.get(), 3);
         drop(permits);
-        assert!(of("10.0.0.1").is_some());
+        assert!(acquire("10.0.0.1").is_some());
         drop(other);
         assert_eq!(all.open.get(), 0);
         assert!(all.by_address.lock().unwrap().is_empty());

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::{
-    authorize::{Action, Requester, Source, authorize, owns_pod},
+    authorize::{Access, Requester, Source, authorize, owns_pod},
     error::{Error, Result},
     state::{JobRef, SharedState},
     wire::{Replicas, Success, Target},
@@ -119,7 +119,7 @@ async fn authorize_change(
         .or_else(|| names::job_of_aggregator(&target.coordinator))
         .unwrap_or(&target.coordinator);
     let target_key = (target.namespace.clone(), job.to_owned());
-    let requester = authorize(state, source, Action::Change(&target_key)).await?;
+    let requester = authorize(state, source, Access::Change(&target_key)).await?;
     if names::job_of_coordinator(&target.coordinator).is_some() {
         return Ok((target_key, requester));
     }

@@ -2,4 +2,4 @@
 
 pub(crate) mod history;
 pub(crate) mod keys;
-pub(crate) mod scale_down;
+pub(crate) mod recorded_scale_down;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{AnsweredRequest, PlanEntry, RequestKind, Role};
+use di_api::{PlanEntry, RequestKind, RequestRecord, Role};
 use di_cache::{JobView, Key};
 use di_plan::Job;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ use self::write::write_change;
 use crate::{
     authorize::Requester,
     error::{Error, Result},
-    idempotency::scale_down::ScaleDown,
+    idempotency::recorded_scale_down::ScaleDown,
     state::{JobRef, SharedState},
 };
 
@@ -39,19 +39,19 @@ pub(crate) type ReplicaGroupRef = (Role, Option<String>);
 pub(crate) struct JobChange {
     /// The new plan.
     pub(crate) plan: Vec<PlanEntry>,
-    /// The request of this change, recorded so that a repeated one is recognised.
-    pub(crate) answers: Option<AnsweredRequest>,
+    /// Record of the request, written with this change so that a repeated request is recognised.
+    pub(crate) new_record: Option<RequestRecord>,
     /// Kind and key of an earlier request whose record this change removes.
     pub(crate) rolled_back_request: Option<(RequestKind, String)>,
-    /// By how much each declared count is lowered, and the names that are deleted for it.
-    pub(crate) lower: HashMap<ReplicaGroupRef, ScaleDown>,
+    /// Scale-down of each declared count: by how much, and the names that are deleted for it.
+    pub(crate) scale_downs: HashMap<ReplicaGroupRef, ScaleDown>,
 }
 
 impl JobChange {
     fn is_noop(&self, job: &JobView) -> bool {
         self.plan == job.plan
-            && self.lower.is_empty()
-            && self.answers.is_none()
+            && self.scale_downs.is_empty()
+            && self.new_record.is_none()
             && self.rolled_back_request.is_none()
     }
 }

@@ -125,7 +125,7 @@ mod tests {
         let document: Value =
             serde_json::from_str(&openapi_document(&Settings::default())).unwrap();
         let paths = &document["paths"];
-        let of = |path: &str, method: &str| {
+        let response_codes = |path: &str, method: &str| {
             let responses = paths[path][method]["responses"].as_object().unwrap();
             responses.keys().cloned().collect::<Vec<_>>().join(" ")
         };
@@ -136,12 +136,15 @@ mod tests {
             ("/replicas", "delete"),
             ("/replicas/failed", "post"),
         ] {
-            assert_eq!(of(&format!("/v1alpha1{path}"), method), older);
-            assert_eq!(of(&format!("/v1alpha2{path}"), method), newer);
+            assert_eq!(response_codes(&format!("/v1alpha1{path}"), method), older);
+            assert_eq!(response_codes(&format!("/v1alpha2{path}"), method), newer);
         }
-        assert_eq!(of("/v1alpha1/replicas", "get"), "200 400 401 403 404 500");
         assert_eq!(
-            of("/v1alpha2/replicas", "get"),
+            response_codes("/v1alpha1/replicas", "get"),
+            "200 400 401 403 404 500"
+        );
+        assert_eq!(
+            response_codes("/v1alpha2/replicas", "get"),
             "200 400 401 403 404 500 503"
         );
         for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {

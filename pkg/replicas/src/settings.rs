@@ -11,7 +11,7 @@ pub struct Settings {
     pub allow_anonymous: bool,
     /// How long a POST waits for the scheduler's result of new replicas. While the API server rejects
     /// pods of the job, the wait restarts with each pod that appears.
-    pub create_wait: Duration,
+    pub scheduling_wait: Duration,
     /// Maximum number of replicas that one request adds.
     pub max_replicas_per_request: usize,
     /// Maximum number of pods of a job, without its coordinator. A learner group counts with all its
@@ -48,7 +48,7 @@ impl Default for Settings {
         Self {
             address: SocketAddr::from(([0, 0, 0, 0], 8080)),
             allow_anonymous: false,
-            create_wait: Duration::from_secs(2),
+            scheduling_wait: Duration::from_secs(2),
             max_replicas_per_request: 1000,
             max_replicas_per_job: 2000,
             max_connections: 1024,
@@ -83,7 +83,7 @@ impl Settings {
         if let Some((limit, _)) = limits.into_iter().find(|(_, most)| *most == 0) {
             return Err(RunError::LimitIsZero(limit));
         }
-        let waits = self.sync_wait + self.kubelet_wait + self.create_wait;
+        let waits = self.sync_wait + self.kubelet_wait + self.scheduling_wait;
         if waits >= self.request_timeout {
             let request = self.request_timeout;
             return Err(RunError::WaitsExceedTimeout { waits, request });
@@ -112,7 +112,7 @@ mod tests {
             )
         );
         let late = Settings {
-            create_wait: Duration::from_secs(22),
+            scheduling_wait: Duration::from_secs(22),
             ..Settings::default()
         };
         assert_eq!(

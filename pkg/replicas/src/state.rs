@@ -16,7 +16,7 @@ use crate::{
     Settings,
     authorize::DecisionCache,
     error::{Error, Result},
-    idempotency::keys::InFlightKeys,
+    idempotency::keys::UnansweredKeys,
     list_cache::ListCache,
     metrics::Metrics,
     openapi,
@@ -45,7 +45,7 @@ pub struct SharedState {
     pub(crate) list_cache: ListCache,
     /// The OpenAPI document.
     pub(crate) openapi: axum::body::Bytes,
-    pub(crate) in_flight_keys: InFlightKeys,
+    pub(crate) unanswered_keys: UnansweredKeys,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that a request changes.
@@ -83,7 +83,7 @@ impl State {
             decisions: DecisionCache::default(),
             list_cache: ListCache::default(),
             openapi: openapi::openapi_document(&settings).into(),
-            in_flight_keys: InFlightKeys::default(),
+            unanswered_keys: UnansweredKeys::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(MAX_CONCURRENT_LOOKUPS),
             job_locks: Mutex::default(),

@@ -14,31 +14,31 @@ fn test_time() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-fn issue_certificate(now: Timestamp) -> Bundle {
-    Bundle::issue(&dns_names(), LIFETIME, None, now).unwrap()
+fn issue_certificate(now: Timestamp) -> ServingCert {
+    ServingCert::issue(&dns_names(), LIFETIME, None, now).unwrap()
 }
 
-fn renewal_reason(bundle: &Bundle, now: Timestamp) -> Option<Renewal> {
-    needs_renewal(Some(bundle), &dns_names()[0], now)
+fn renewal_reason(serving_cert: &ServingCert, now: Timestamp) -> Option<Renewal> {
+    needs_renewal(Some(serving_cert), &dns_names()[0], now)
 }
 
-fn parse_authorities(bundle: &Bundle) -> Vec<Vec<u8>> {
-    CertificateDer::pem_slice_iter(&bundle.authorities)
+fn parse_ca(serving_cert: &ServingCert) -> Vec<Vec<u8>> {
+    CertificateDer::pem_slice_iter(&serving_cert.ca)
         .map(|der| der.unwrap().to_vec())
         .collect()
 }
 
 #[test]
 fn new_certificate_is_valid_for_service_names() {
-    let bundle = issue_certificate(test_time());
+    let serving_cert = issue_certificate(test_time());
     for name in dns_names() {
         assert_eq!(
-            needs_renewal(Some(&bundle), &name, test_time()),
+            needs_renewal(Some(&serving_cert), &name, test_time()),
             None,
             "{name}"
         );
     }
-    let der = CertificateDer::from_pem_slice(&bundle.certificate).unwrap();
+    let der = CertificateDer::from_pem_slice(&serving_cert.certificate).unwrap();
     let (_, certificate) = X509Certificate::from_der(&der).unwrap();
     let sans = certificate.subject_alternative_name().unwrap().unwrap();
     let expected = dns_names();
@@ -55,7 +55,7 @@ fn new_certificate_is_valid_for_service_names() {
         ))
     );
 
-    let authority = parse_authorities(&bundle).remove(0);
+    let authority = parse_ca(&serving_cert).remove(0);
     let (_, authority) = X509Certificate::from_der(&authority).unwrap();
     assert!(authority.is_ca());
     assert_eq!(authority.subject(), certificate.issuer());
@@ -63,7 +63,7 @@ fn new_certificate_is_valid_for_service_names() {
 
 #[test]
 fn renewal_depends_on_age_of_certificate() {
-    let bundle = issue_certificate(test_time());
+    let serving_cert = issue_certificate(test_time());
     for (at, expected) in [
         (test_time() - DAY, Some(Renewal::NotYetValid)),
         (test_time() - Duration::from_secs(3599), None),
@@ -71,9 +71,10 @@ fn renewal_depends_on_age_of_certificate() {
         (test_time() + 61 * DAY, Some(Renewal::Aging)),
         (test_time() + 90 * DAY, Some(Renewal::Expired)),
     ] {
-        assert_eq!(renewal_reason(&bundle, at), expected, "{at}");
+        assert_eq!(renewal_reason(&serving_cert, at), expected, "{at}");
     }
-    let brief = Bundle::issue(&dns_names(), Duration::from_secs(60), None, test_time()).unwrap();
+    let brief =
+        ServingCert::issue(&dns_names(), Duration::from_secs(60), None, test_time()).unwrap();
     assert_eq!(renewal_reason(&brief, test_time()), None);
     assert_eq!(
         renewal_reason(&brief, test_time() + Duration::from_secs(30)),
@@ -89,10 +90,10 @@ fn renewal_depends_on_age_of_certificate() {
 fn unusable_certificate_is_renewed() {
     let good = issue_certificate(test_time());
     let other = issue_certificate(test_time());
-    let with = |change: &dyn Fn(&mut Bundle)| {
-        let mut bundle = good.clone();
-        change(&mut bundle);
-        renewal_reason(&bundle, test_time())
+    let with = |change: &dyn Fn(&mut ServingCert)| {
+        let mut serving_cert = good.clone();
+        change(&mut serving_cert);
+        renewal_reason(&serving_cert, test_time())
     };
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
     let cases: [(&str, Option<Renewal>, Renewal); 10] = [
@@ -107,11 +108,7 @@ fn unusable_certificate_is_renewed() {
             Renewal::Incomplete,
         ),
         ("no key", with(&|b| b.key.clear()), Renewal::Incomplete),
-        (
-            "no authority",
-            with(&|b| b.authorities.clear()),
-            Renewal::Incomplete,
-        ),
+        ("no authority", with(&|b| b.ca.clear()), Renewal::Incomplete),
         (
             "half a certificate",
             with(&|b| b.certificate.truncate(100)),
@@ -134,7 +131,7 @@ fn unusable_certificate_is_renewed() {
         ),
         (
             "another's authority",
-            with(&|b| b.authorities.clone_from(&other.authorities)),
+            with(&|b| b.ca.clone_from(&other.ca)),
             Renewal::Untrusted,
         ),
         (
@@ -151,8 +148,8 @@ fn unusable_certificate_is_renewed() {
 #[test]
 fn previous_ca_stays_trusted_while_valid() {
     let first = issue_certificate(test_time());
-    let next = |previous: &Bundle, days: u32| {
-        Bundle::issue(
+    let next = |previous: &ServingCert, days: u32| {
+        ServingCert::issue(
             &dns_names(),
             LIFETIME,
             Some(previous),
@@ -162,28 +159,28 @@ fn previous_ca_stays_trusted_while_valid() {
     };
     let second = next(&first, 59);
     let third = next(&second, 70);
-    let [one, two] = [&first, &second].map(|b| parse_authorities(b)[0].clone());
-    assert_eq!(parse_authorities(&second)[1..], [one]);
-    assert_eq!(parse_authorities(&third)[1..], [two], "two at most");
+    let [one, two] = [&first, &second].map(|b| parse_ca(b)[0].clone());
+    assert_eq!(parse_ca(&second)[1..], [one]);
+    assert_eq!(parse_ca(&third)[1..], [two], "two at most");
     assert_eq!(renewal_reason(&third, test_time() + 70 * DAY), None);
 
     // A replica that still serves the old certificate stays trusted.
-    let old = Bundle {
-        authorities: second.authorities.clone(),
+    let old = ServingCert {
+        ca: second.ca.clone(),
         ..first.clone()
     };
     assert_eq!(renewal_reason(&old, test_time() + 59 * DAY), None);
 
-    assert_eq!(parse_authorities(&next(&first, 90)).len(), 1, "expired");
-    let garbage = Bundle {
-        authorities: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
+    assert_eq!(parse_ca(&next(&first, 90)).len(), 1, "expired");
+    let garbage = ServingCert {
+        ca: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
         ..first
     };
-    assert_eq!(parse_authorities(&next(&garbage, 1)).len(), 1, "unreadable");
+    assert_eq!(parse_ca(&next(&garbage, 1)).len(), 1, "unreadable");
 }
 
 #[test]
 fn debug_output_hides_key() {
-    let bundle = issue_certificate(test_time());
-    assert_eq!(format!("{bundle:?}"), "Bundle { .. }");
+    let serving_cert = issue_certificate(test_time());
+    assert_eq!(format!("{serving_cert:?}"), "ServingCert { .. }");
 }

@@ -10,8 +10,8 @@ use kube::core::{
 };
 
 use super::{
-    node_count,
     pod_create_check::{AccessQuery, Scope},
+    value_count,
     wire::Request,
 };
 
@@ -53,14 +53,14 @@ pub(super) fn invalid_object(request: &Request, faults: &[Fault]) -> Status {
         .with_details(details)
 }
 
-/// The request has more JSON nodes than the webhooks decode.
-pub(super) fn too_many_nodes(request: &Request) -> Status {
+/// The request has more JSON values than the webhooks decode.
+pub(super) fn too_many_values(request: &Request) -> Status {
     let message = format!(
         "{} {:?} is too large: the request may have at most {} fields and list items, including the old object and \
          managedFields; shorten the lists of the object",
         resource_name(&request.kind),
         request.name,
-        node_count::MAX_NODES,
+        value_count::MAX_VALUES,
     );
     Status::failure(&message, reason::REQUEST_ENTITY_TOO_LARGE)
         .with_code(413)

@@ -6,8 +6,8 @@ use super::*;
 use crate::Error;
 
 mod authorization;
-mod node_limit;
 mod updates;
+mod value_limit;
 
 fn di_template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})

@@ -16,7 +16,7 @@ use super::{
     tests::{open_router, review_with_policy},
     *,
 };
-use crate::{Bundle, Certificates, Settings, tls};
+use crate::{Certificates, ServingCert, Settings, tls};
 
 const LIMITS: Limits = Limits {
     connections: 8,
@@ -27,14 +27,14 @@ const LIMITS: Limits = Limits {
 
 struct Server {
     addr: SocketAddr,
-    trusted: Bundle,
+    trusted: ServingCert,
 }
 
 impl Server {
     async fn start(limits: Limits) -> Self {
         let names = Settings::default().dns_names();
         let trusted =
-            Bundle::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap();
+            ServingCert::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap();
         let certificates = Certificates::new_shared();
         certificates.set_certificate(trusted.certified_key().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -63,7 +63,7 @@ impl Server {
         versions: &[&'static SupportedProtocolVersion],
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(&self.trusted.authorities) {
+        for authority in CertificateDer::pem_slice_iter(&self.trusted.ca) {
             roots.add(authority.unwrap()).unwrap();
         }
         let config = ClientConfig::builder_with_provider(tls::crypto_provider())

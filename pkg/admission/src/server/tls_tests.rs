@@ -15,19 +15,19 @@ use super::{
     tests::{open_router, review_with_policy},
     *,
 };
-use crate::{Bundle, Certificates, Settings, tls};
+use crate::{Certificates, ServingCert, Settings, tls};
 
-fn bundle() -> Bundle {
+fn serving_cert() -> ServingCert {
     let names = Settings::default().dns_names();
-    Bundle::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap()
+    ServingCert::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap()
 }
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Connects like the API server: trusts only this CA and uses the name of the Service.
-fn connect(addr: SocketAddr, trusted: &Bundle) -> std::io::Result<Tls> {
+fn connect(addr: SocketAddr, trusted: &ServingCert) -> std::io::Result<Tls> {
     let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(&trusted.authorities) {
+    for authority in CertificateDer::pem_slice_iter(&trusted.ca) {
         roots.add(authority.unwrap()).unwrap();
     }
     let config = ClientConfig::builder_with_provider(tls::crypto_provider())
@@ -92,7 +92,7 @@ async fn certificate_rotation_keeps_open_connections() {
         Metrics::default(),
         async { drop(stopped.await) },
     ));
-    let (first, second) = (bundle(), bundle());
+    let (first, second) = (serving_cert(), serving_cert());
 
     spawn_blocking(move || {
         assert!(connect(addr, &first).is_err(), "no certificate");

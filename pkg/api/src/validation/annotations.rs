@@ -27,14 +27,14 @@ pub(super) fn check_annotations(
     let metadata = template.metadata.iter();
     let annotations = metadata.flat_map(|metadata| metadata.annotations.iter().flatten());
     for (key, value) in annotations {
-        let place = field.at("metadata");
-        let place = place.value("annotations", key);
+        let place = field.child("metadata");
+        let place = place.child("annotations").key(key);
         if let Some(name) = key.strip_prefix(APPARMOR) {
             check_apparmor(name, value, pod, &place, faults);
-            check_same_apparmor(name, value, pod, &field.at("spec"), faults);
+            check_same_apparmor(name, value, pod, &field.child("spec"), faults);
         } else if key == SECCOMP_OF_POD || key.starts_with(SECCOMP) {
             check_seccomp(value, &place, faults);
-            check_same_seccomp(key, value, pod, &field.at("spec"), faults);
+            check_same_seccomp(key, value, pod, &field.child("spec"), faults);
         } else if key == TOLERATIONS {
             check_tolerations(value, &place, faults);
         } else if key == MIRROR {
@@ -78,9 +78,9 @@ fn check_same_apparmor(
     let own = context.and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own.filter(|_| !is_windows(pod)) {
         let profile_in_field = (&*own.type_, own.localhost_profile.as_deref());
-        let field = field.item(list, i);
-        let field = field.at("securityContext");
-        let field = field.at("appArmorProfile");
+        let field = field.child(list).index(i);
+        let field = field.child("securityContext");
+        let field = field.child("appArmorProfile");
         check_same("apparmor", profile, profile_in_field, &field, faults);
     }
 }
@@ -96,8 +96,8 @@ fn check_same_seccomp(
     let check_field = |own: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults| {
         let Some(own) = own else { return };
         let profile_in_field = (&*own.type_, own.localhost_profile.as_deref());
-        let field = field.at("securityContext");
-        let field = field.at("seccompProfile");
+        let field = field.child("securityContext");
+        let field = field.child("seccompProfile");
         check_same("seccomp", profile, profile_in_field, &field, faults);
     };
     if key == SECCOMP_OF_POD {
@@ -109,7 +109,7 @@ fn check_same_seccomp(
     for (list, i, container) in all_containers(pod).filter(|(_, _, c)| Some(&*c.name) == name) {
         let context = container.security_context.as_ref();
         let own = context.and_then(|context| context.seccomp_profile.as_ref());
-        check_field(own, &field.item(list, i), faults);
+        check_field(own, &field.child(list).index(i), faults);
     }
 }
 
@@ -135,12 +135,12 @@ fn check_same(
     };
     if !is_same_type {
         let why = format_args!("{kind} type in annotation and field must match");
-        faults.push(Fault::forbidden(field.at("type"), why));
+        faults.push(Fault::forbidden(field.child("type"), why));
     } else if let Some(local) = profile.strip_prefix(LOCAL)
         && file != Some(local)
     {
         let why = format_args!("{kind} profile in annotation and field must match");
-        faults.push(Fault::forbidden(field.at("localhostProfile"), why));
+        faults.push(Fault::forbidden(field.child("localhostProfile"), why));
     }
 }
 

@@ -40,8 +40,8 @@ pub(super) fn check_containers(
     let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
-            let path = field.item(kind, i);
-            let name = path.at("name");
+            let path = field.child(kind).index(i);
+            let name = path.child("name");
             names::check_label_name(&container.name, &name, faults);
             names::check_unique(&mut seen, &container.name, &name, faults);
             check_image(container, &path, faults);
@@ -56,7 +56,7 @@ pub(super) fn check_containers(
             mounts::check_mounts(container, &volumes, context.role, &path, faults);
             security::check_container_context(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
-                let field = path.at("resources");
+                let field = path.child("resources");
                 quantities::check_requirements(resources, &field, faults);
                 check_claims(resources, pod, &field, faults);
             }
@@ -76,7 +76,7 @@ fn check_main_container(containers: &[Container], field: &Path<'_>, faults: &mut
         format!("found {}", found.join(", "))
     };
     faults.push(Fault::required(
-        field.at("containers"),
+        field.child("containers"),
         format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
     ));
 }
@@ -85,12 +85,12 @@ fn check_main_container(containers: &[Container], field: &Path<'_>, faults: &mut
 fn check_process(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let policy = container.restart_policy.as_deref();
     let policies = ["Always", "Never", "OnFailure"];
-    check_optional_one_of(policy, &policies, &field.at("restartPolicy"), faults);
+    check_optional_one_of(policy, &policies, &field.child("restartPolicy"), faults);
     let folder = container.working_dir.as_deref().unwrap_or_default();
     // Windows paths contain a backslash or a drive.
     if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {
         let why = "must be an absolute path";
-        faults.push(Fault::invalid(field.at("workingDir"), folder, why));
+        faults.push(Fault::invalid(field.child("workingDir"), folder, why));
     }
 }
 
@@ -103,35 +103,39 @@ fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Fau
     }
     let policy = container.restart_policy.as_deref().unwrap_or_default();
     let message = "must specify restartPolicy when restart rules are used";
-    check_required(policy, &field.at("restartPolicy"), message, faults);
+    check_required(policy, &field.child("restartPolicy"), message, faults);
     check_count(
         rules.len(),
         MAX_RESTART_RULES,
-        &field.at("restartPolicyRules"),
+        &field.child("restartPolicyRules"),
         faults,
     );
     for (i, rule) in rules.iter().enumerate() {
-        check_restart_rule(rule, &field.item("restartPolicyRules", i), faults);
+        check_restart_rule(rule, &field.child("restartPolicyRules").index(i), faults);
     }
 }
 
 fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mut Faults) {
     let (action, actions) = (rule.action.as_str(), ["Restart", "RestartAllContainers"]);
     if !actions.contains(&action) {
-        faults.push(Fault::not_supported(field.at("action"), action, &actions));
+        faults.push(Fault::not_supported(
+            field.child("action"),
+            action,
+            &actions,
+        ));
     }
-    let field = field.at("exitCodes");
+    let field = field.child("exitCodes");
     let Some(codes) = &rule.exit_codes else {
         faults.push(Fault::required(field, "must be specified"));
         return;
     };
     let (operator, operators) = (codes.operator.as_str(), ["In", "NotIn"]);
     if !operators.contains(&operator) {
-        let place = field.at("operator");
+        let place = field.child("operator");
         faults.push(Fault::not_supported(place, operator, &operators));
     }
     let count = codes.values.as_ref().map_or(0, Vec::len);
-    check_count(count, MAX_EXIT_CODES, &field.at("values"), faults);
+    check_count(count, MAX_EXIT_CODES, &field.child("values"), faults);
 }
 
 fn check_count(count: usize, max: usize, field: &Path<'_>, faults: &mut Faults) {
@@ -150,14 +154,14 @@ fn check_resize_policies(
 ) {
     let mut seen = HashSet::new();
     for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
-        let field = field.item("resizePolicy", i);
-        let name = field.at("resourceName");
+        let field = field.child("resizePolicy").index(i);
+        let name = field.child("resourceName");
         if check_required(&policy.resource_name, &name, "cpu or memory", faults) {
             let resources = ["cpu", "memory"];
             check_one_of(Some(&policy.resource_name), &resources, &name, faults);
         }
         names::check_unique(&mut seen, &policy.resource_name, &name, faults);
-        let place = field.at("restartPolicy");
+        let place = field.child("restartPolicy");
         let restart = policy.restart_policy.as_str();
         if !RESIZE_POLICIES.contains(&restart) {
             faults.push(Fault::not_supported(place, restart, &RESIZE_POLICIES));
@@ -177,10 +181,10 @@ fn check_claims(
 ) {
     let claims = resources.claims.as_deref().unwrap_or_default();
     for (i, claim) in claims.iter().enumerate() {
-        let field = field.item("claims", i);
+        let field = field.child("claims").index(i);
         let request = claim.request.as_deref();
-        names::check_optional_label_name(request, &field.at("request"), faults);
-        let field = field.at("name");
+        names::check_optional_label_name(request, &field.child("request"), faults);
+        let field = field.child("name");
         check_overlap(claim, &claims[..i], &field, faults);
         let mut known = pod.resource_claims.iter().flatten();
         if check_required(&claim.name, &field, "the name of a claim", faults)
@@ -213,7 +217,7 @@ fn check_overlap(
 
 fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let image = container.image.as_deref().unwrap_or_default();
-    let place = field.at("image");
+    let place = field.child("image");
     if image.is_empty() {
         faults.push(Fault::required(place, "the image that the container runs"));
     } else if image.trim() != image {
@@ -224,13 +228,18 @@ fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
         faults.push(Fault::invalid(place, image, why));
     }
     let pull = container.image_pull_policy.as_deref();
-    check_one_of(pull, &PULL_POLICIES, &field.at("imagePullPolicy"), faults);
+    check_one_of(
+        pull,
+        &PULL_POLICIES,
+        &field.child("imagePullPolicy"),
+        faults,
+    );
     let policy = container.termination_message_policy.as_deref();
     let policies = ["FallbackToLogsOnError", "File"];
     check_one_of(
         policy,
         &policies,
-        &field.at("terminationMessagePolicy"),
+        &field.child("terminationMessagePolicy"),
         faults,
     );
 }

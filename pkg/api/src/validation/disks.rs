@@ -24,23 +24,23 @@ const DRIVER_LEN: usize = 63;
 /// Checks claims and CSI volumes.
 pub(super) fn check_disks(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(claim) = &volume.persistent_volume_claim {
-        let field = field.at("persistentVolumeClaim");
-        names::check_referenced_name(&claim.claim_name, None, &field.at("claimName"), faults);
+        let field = field.child("persistentVolumeClaim");
+        names::check_referenced_name(&claim.claim_name, None, &field.child("claimName"), faults);
     }
     if let Some(ephemeral) = &volume.ephemeral {
-        check_ephemeral(ephemeral, &field.at("ephemeral"), faults);
+        check_ephemeral(ephemeral, &field.child("ephemeral"), faults);
     }
     if let Some(csi) = &volume.csi {
-        let field = field.at("csi");
-        let place = field.at("driver");
+        let field = field.child("csi");
+        let place = field.child("driver");
         if csi.driver.len() > DRIVER_LEN {
             faults.push(Fault::too_long(place, DRIVER_LEN));
         }
         let driver = csi.driver.to_lowercase();
         names::check_object_name(Some(&driver), &place, faults);
         if let Some(secret) = &csi.node_publish_secret_ref {
-            let field = field.at("nodePublishSecretRef");
-            let place = field.at("name");
+            let field = field.child("nodePublishSecretRef");
+            let place = field.child("name");
             check_required(&secret.name, &place, "the Secret", faults);
             names::check_object_name(Some(&secret.name), &place, faults);
         }
@@ -49,21 +49,21 @@ pub(super) fn check_disks(volume: &Volume, field: &Path<'_>, faults: &mut Faults
 
 /// Checks the claim template of an ephemeral volume.
 fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: &mut Faults) {
-    let field = field.at("volumeClaimTemplate");
+    let field = field.child("volumeClaimTemplate");
     let Some(template) = &ephemeral.volume_claim_template else {
         faults.push(Fault::required(field, "the claim that is created"));
         return;
     };
     if let Some(metadata) = &template.metadata {
-        check_metadata(metadata, &field.at("metadata"), faults);
+        check_metadata(metadata, &field.child("metadata"), faults);
     }
-    let field = field.at("spec");
+    let field = field.child("spec");
     let class = template.spec.storage_class_name.as_deref();
-    names::check_object_name(class, &field.at("storageClassName"), faults);
+    names::check_object_name(class, &field.child("storageClassName"), faults);
     let mode = template.spec.volume_mode.as_deref();
-    let place = field.at("volumeMode");
+    let place = field.child("volumeMode");
     check_optional_one_of(mode, &["Block", "Filesystem"], &place, faults);
-    let place = field.at("accessModes");
+    let place = field.child("accessModes");
     let modes = template.spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
         let message = "at least 1 access mode is required";
@@ -83,22 +83,22 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     let resources = template.spec.resources.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref());
     let limits = resources.and_then(|resources| resources.limits.as_ref());
-    let place = field.at("resources");
+    let place = field.child("resources");
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, amount) in list.into_iter().flatten() {
-            quantities::check_quantity(resource, amount, &place.value(name, resource), faults);
+            quantities::check_quantity(resource, amount, &place.child(name).key(resource), faults);
         }
     }
     match requests.and_then(|requests| requests.get("storage")) {
         Some(size) => {
-            let place = place.value("requests", "storage");
+            let place = place.child("requests").key("storage");
             if parse_nanos(&size.0) == Some(0) {
                 let why = "must be greater than zero";
                 faults.push(Fault::invalid(place, size.0.as_str(), why));
             }
         }
         None => faults.push(Fault::required(
-            place.value("requests", "storage"),
+            place.child("requests").key("storage"),
             "the size of the volume",
         )),
     }
@@ -117,7 +117,7 @@ fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) 
         ("finalizers", metadata.finalizers.is_some()),
     ] {
         if is_set {
-            faults.push(Fault::forbidden(field.at(name), "cannot be set"));
+            faults.push(Fault::forbidden(field.child(name), "cannot be set"));
         }
     }
 }

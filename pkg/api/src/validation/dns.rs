@@ -22,8 +22,8 @@ const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::fff
 /// Checks DNS policy, DNS configuration and host names.
 pub(super) fn check_dns(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let policy = pod.dns_policy.as_deref();
-    check_one_of(policy, &POLICIES, &field.at("dnsPolicy"), faults);
-    let place = field.at("dnsConfig");
+    check_one_of(policy, &POLICIES, &field.child("dnsPolicy"), faults);
+    let place = field.child("dnsConfig");
     let empty = PodDNSConfig::default();
     let config = pod.dns_config.as_ref().unwrap_or(&empty);
     let servers = config.nameservers.as_deref().unwrap_or_default();
@@ -33,22 +33,22 @@ pub(super) fn check_dns(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
             let message = "must provide `dnsConfig` when `dnsPolicy` is None";
             faults.push(Fault::required(place, message));
         } else if servers.is_empty() {
-            faults.push(Fault::required(place.at("nameservers"), message));
+            faults.push(Fault::required(place.child("nameservers"), message));
         }
     }
     if servers.len() > MAX_SERVERS {
         let why = format_args!("must not have more than {MAX_SERVERS} nameservers");
         faults.push(Fault::invalid(
-            place.at("nameservers"),
+            place.child("nameservers"),
             servers.to_vec(),
             why,
         ));
     }
     for (i, server) in servers.iter().enumerate() {
-        check_ip(server, &place.item("nameservers", i), faults);
+        check_ip(server, &place.child("nameservers").index(i), faults);
     }
     let searches = config.searches.as_deref().unwrap_or_default();
-    let place_of = place.at("searches");
+    let place_of = place.child("searches");
     if searches.len() > MAX_SEARCHES {
         let why = format_args!("must not have more than {MAX_SEARCHES} search paths");
         faults.push(Fault::invalid(place_of, searches.to_vec(), why));
@@ -63,27 +63,32 @@ pub(super) fn check_dns(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         // API servers since 1.33 accept the root.
         if domain != ROOT_DOMAIN {
             let domain = domain.strip_suffix('.').unwrap_or(domain);
-            names::check_subdomain(domain, &place.item("searches", i), faults);
+            names::check_subdomain(domain, &place.child("searches").index(i), faults);
         }
     }
     for (i, option) in config.options.iter().flatten().enumerate() {
         let name = option.name.as_deref().unwrap_or_default();
-        check_required(name, &place.item("options", i), "must not be empty", faults);
+        check_required(
+            name,
+            &place.child("options").index(i),
+            "must not be empty",
+            faults,
+        );
     }
     check_hosts(pod, field, faults);
 }
 
 fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, alias) in pod.host_aliases.iter().flatten().enumerate() {
-        let field = field.item("hostAliases", i);
-        check_ip(&alias.ip, &field.at("ip"), faults);
+        let field = field.child("hostAliases").index(i);
+        check_ip(&alias.ip, &field.child("ip"), faults);
         for host in alias.hostnames.iter().flatten() {
-            names::check_subdomain(host, &field.at("hostnames"), faults);
+            names::check_subdomain(host, &field.child("hostnames"), faults);
         }
     }
-    check_override(pod, &field.at("hostnameOverride"), faults);
+    check_override(pod, &field.child("hostnameOverride"), faults);
     for (name, host) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
-        names::check_optional_label_name(host.as_deref(), &field.at(name), faults);
+        names::check_optional_label_name(host.as_deref(), &field.child(name), faults);
     }
 }
 

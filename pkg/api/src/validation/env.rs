@@ -44,8 +44,8 @@ pub(super) fn check_variables(
     faults: &mut Faults,
 ) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
-        let field = field.item("env", i);
-        let name = field.at("name");
+        let field = field.child("env").index(i);
+        let name = field.child("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
             // The user may have put the value into the name. Hide it, because others may read the
             // message.
@@ -55,7 +55,7 @@ pub(super) fn check_variables(
             names::check_env_name(shown, &name, faults);
         }
         if let Some(source) = &variable.value_from {
-            let field = field.at("valueFrom");
+            let field = field.child("valueFrom");
             if variable.value.as_ref().is_some_and(|v| !v.is_empty()) {
                 let why = "may not be specified when `value` is not empty";
                 faults.push(Fault::invalid(field, "", why));
@@ -64,7 +64,7 @@ pub(super) fn check_variables(
         }
     }
     for (i, source) in container.env_from.iter().flatten().enumerate() {
-        check_env_from(source, &field.item("envFrom", i), faults);
+        check_env_from(source, &field.child("envFrom").index(i), faults);
     }
 }
 
@@ -87,24 +87,29 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
         faults.push(Fault::invalid(field, "", why));
     }
     if let Some(selector) = &source.field_ref {
-        check_field(selector, &POD_FIELDS, &field.at("fieldRef"), faults);
+        check_field(selector, &POD_FIELDS, &field.child("fieldRef"), faults);
     }
     if let Some(resource) = &source.resource_field_ref {
-        check_resource(resource, Some(pod), &field.at("resourceFieldRef"), faults);
+        check_resource(
+            resource,
+            Some(pod),
+            &field.child("resourceFieldRef"),
+            faults,
+        );
     }
     if let Some(file) = &source.file_key_ref {
-        check_file(file, &field.at("fileKeyRef"), faults);
+        check_file(file, &field.child("fileKeyRef"), faults);
     }
     let config_map = source.config_map_key_ref.as_ref();
     let secret = source.secret_key_ref.as_ref();
     let config_map = config_map.map(|s| ("configMapKeyRef", &s.name, s.optional, &s.key));
     let secret = secret.map(|s| ("secretKeyRef", &s.name, s.optional, &s.key));
     for (source, name, optional, key) in config_map.into_iter().chain(secret) {
-        let field = field.at(source);
-        let place = field.at("name");
+        let field = field.child(source);
+        let place = field.child("name");
         check_required(name, &place, "the object that holds it", faults);
         names::check_referenced_name(name, optional, &place, faults);
-        let path = field.at("key");
+        let path = field.child("key");
         if check_required(key, &path, "the key of the value", faults) {
             names::check_config_key(key, &path, faults);
         }
@@ -122,9 +127,9 @@ fn check_file(file: &FileKeySelector, field: &Path<'_>, faults: &mut Faults) {
         ("path", &file.path, "the file of the value"),
         ("key", &file.key, "the key of the value"),
     ] {
-        check_required(text, &field.at(name), description, faults);
+        check_required(text, &field.child(name), description, faults);
     }
-    check_relative_path(&file.path, &field.at("path"), faults);
+    check_relative_path(&file.path, &field.child("path"), faults);
 }
 
 /// Checks a reference to a pod field: one of `known`, or a label or annotation.
@@ -135,7 +140,7 @@ pub(super) fn check_field(
     faults: &mut Faults,
 ) {
     let path = selector.field_path.as_str();
-    let field = &field.at("fieldPath");
+    let field = &field.child("fieldPath");
     if !check_required(path, field, "the field of the pod", faults) {
         return;
     }
@@ -163,7 +168,7 @@ pub(super) fn check_resource(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let path = field.at("resource");
+    let path = field.child("resource");
     let resource = source.resource.as_str();
     let huge = ["limits.hugepages-", "requests.hugepages-"];
     if check_required(resource, &path, "as limits.cpu", faults)
@@ -178,7 +183,7 @@ pub(super) fn check_resource(
         inits.chain(&pod.containers).any(|c| c.name == name)
     };
     if !name.is_empty() && !pod.is_none_or(has_container) {
-        faults.push(Fault::not_found(field.at("containerName"), name));
+        faults.push(Fault::not_found(field.child("containerName"), name));
     }
 }
 
@@ -187,7 +192,7 @@ fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut 
     let Some(divisor) = &source.divisor else {
         return;
     };
-    let field = field.at("divisor");
+    let field = field.child("divisor");
     let (_, resource) = source.resource.split_once('.').unwrap_or_default();
     let before = faults.len();
     quantities::check_quantity("cpu", divisor, &field, faults);
@@ -223,7 +228,7 @@ fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut 
 
 fn check_env_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Faults) {
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-        names::check_env_name(prefix, &field.at("prefix"), faults);
+        names::check_env_name(prefix, &field.child("prefix"), faults);
     }
     let config_map = source.config_map_ref.as_ref();
     let config_map = config_map.map(|s| ("configMapRef", &s.name));
@@ -238,11 +243,11 @@ fn check_env_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Faults)
         faults.push(Fault::invalid(field, "", why));
     }
     for (source, name) in config_map.into_iter().chain(secret) {
-        let field = field.at(source);
-        names::check_object_name(Some(name), &field.at("name"), faults);
+        let field = field.child(source);
+        names::check_object_name(Some(name), &field.child("name"), faults);
         check_required(
             name,
-            &field.at("name"),
+            &field.child("name"),
             "the object that holds them",
             faults,
         );

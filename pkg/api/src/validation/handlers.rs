@@ -39,7 +39,7 @@ pub(super) fn check_handlers(
     ];
     for (name, probe) in probes {
         let Some(probe) = probe else { continue };
-        let field = field.at(name);
+        let field = field.child(name);
         if allowed {
             check_probe(probe, name == READINESS, &has_port, &field, faults);
         } else {
@@ -49,7 +49,7 @@ pub(super) fn check_handlers(
     let Some(lifecycle) = &container.lifecycle else {
         return;
     };
-    let field = field.at("lifecycle");
+    let field = field.child("lifecycle");
     if !allowed {
         faults.push(init_container_fault(field));
         return;
@@ -57,14 +57,14 @@ pub(super) fn check_handlers(
     let os = pod.os.as_ref().map_or("", |os| os.name.as_str());
     if lifecycle.stop_signal.is_some() && os.is_empty() {
         let why = "may not be set for containers with empty `spec.os.name`";
-        faults.push(Fault::forbidden(field.at("stopSignal"), why));
+        faults.push(Fault::forbidden(field.child("stopSignal"), why));
     }
     for (name, hook) in [
         ("postStart", &lifecycle.post_start),
         ("preStop", &lifecycle.pre_stop),
     ] {
         if let Some(hook) = hook {
-            let field = field.at(name);
+            let field = field.child(name);
             check_hook(hook, &has_port, &field, faults);
             check_sleep(hook, pod, &field, faults);
         }
@@ -93,7 +93,12 @@ fn check_probe(
     };
     actions.check_actions(has_port, field, faults);
     if let Some(grpc) = &probe.grpc {
-        check_between(Some(grpc.port), PORTS, &field.at("grpc").at("port"), faults);
+        check_between(
+            Some(grpc.port),
+            PORTS,
+            &field.child("grpc").child("port"),
+            faults,
+        );
     }
     for (name, value) in [
         ("initialDelaySeconds", probe.initial_delay_seconds),
@@ -102,17 +107,17 @@ fn check_probe(
         ("successThreshold", probe.success_threshold),
         ("failureThreshold", probe.failure_threshold),
     ] {
-        check_not_negative(value, &field.at(name), faults);
+        check_not_negative(value, &field.child(name), faults);
     }
     if let Some(threshold) = probe.success_threshold.filter(|n| !is_readiness && *n > 1) {
         faults.push(Fault::invalid(
-            field.at("successThreshold"),
+            field.child("successThreshold"),
             threshold,
             "must be 1",
         ));
     }
     if let Some(seconds) = probe.termination_grace_period_seconds {
-        let field = field.at("terminationGracePeriodSeconds");
+        let field = field.child("terminationGracePeriodSeconds");
         if seconds < 1 {
             faults.push(Fault::invalid(field, seconds, "must be greater than 0"));
         }
@@ -139,7 +144,7 @@ fn check_hook(
     // The API server accepts it, but no kubelet implements it.
     if hook.tcp_socket.is_some() {
         let why = "is not supported in lifecycle hooks: no kubelet runs it; use exec or httpGet";
-        faults.push(Fault::forbidden(field.at("tcpSocket"), why));
+        faults.push(Fault::forbidden(field.child("tcpSocket"), why));
     }
 }
 
@@ -154,7 +159,7 @@ fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults:
         let why = format_args!(
             "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
         );
-        faults.push(Fault::invalid(field.at("sleep"), sleep.seconds, why));
+        faults.push(Fault::invalid(field.child("sleep"), sleep.seconds, why));
     }
 }
 
@@ -180,21 +185,25 @@ impl Actions<'_> {
             && exec.command.as_ref().is_none_or(Vec::is_empty)
         {
             faults.push(Fault::required(
-                field.at("exec").at("command"),
+                field.child("exec").child("command"),
                 "the command",
             ));
         }
         if let Some(http) = self.http {
-            let field = field.at("httpGet");
-            check_port(&http.port, has_port, &field.at("port"), faults);
+            let field = field.child("httpGet");
+            check_port(&http.port, has_port, &field.child("port"), faults);
             let scheme = http.scheme.as_deref();
-            check_one_of(scheme, &["HTTP", "HTTPS"], &field.at("scheme"), faults);
+            check_one_of(scheme, &["HTTP", "HTTPS"], &field.child("scheme"), faults);
             for (i, header) in http.http_headers.iter().flatten().enumerate() {
                 let well_formed = |c: char| c.is_ascii_alphanumeric() || c == '-';
                 if header.name.is_empty() || !header.name.chars().all(well_formed) {
                     let why = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
-                    let field = field.item("httpHeaders", i);
-                    faults.push(Fault::invalid(field.at("name"), header.name.as_str(), why));
+                    let field = field.child("httpHeaders").index(i);
+                    faults.push(Fault::invalid(
+                        field.child("name"),
+                        header.name.as_str(),
+                        why,
+                    ));
                 }
             }
         }
@@ -202,7 +211,7 @@ impl Actions<'_> {
             check_port(
                 &tcp.port,
                 has_port,
-                &field.at("tcpSocket").at("port"),
+                &field.child("tcpSocket").child("port"),
                 faults,
             );
         }

@@ -38,7 +38,7 @@ impl<'a> Volumes<'a> {
     }
 
     fn check_name(&self, name: &str, field: &Path<'_>, faults: &mut Faults) {
-        let field = field.at("name");
+        let field = field.child("name");
         if check_required(name, &field, "the name of a volume", faults)
             && self.is_complete
             && !self.by_name.contains_key(name)
@@ -62,30 +62,30 @@ pub(super) fn check_mounts(
     let variables = Variables::from_container(container, role);
     let mut earlier = HashSet::new();
     for (i, mount) in mounts.iter().enumerate() {
-        let field = field.item("volumeMounts", i);
+        let field = field.child("volumeMounts").index(i);
         volumes.check_name(&mount.name, &field, faults);
         let path = mount.mount_path.as_str();
-        let place = field.at("mountPath");
+        let place = field.child("mountPath");
         let description = "where the volume appears in the container";
         if check_required(path, &place, description, faults) && !earlier.insert(path) {
             faults.push(Fault::invalid(place, path, "must be unique"));
         }
         check_mount(mount, container, &field, faults);
         let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
-        variables.check_references(expression, &field.at("subPathExpr"), faults);
+        variables.check_references(expression, &field.child("subPathExpr"), faults);
     }
     let (mut earlier, mut named) = (HashSet::new(), HashSet::new());
     for (i, device) in devices.iter().enumerate() {
-        let field = field.item("volumeDevices", i);
+        let field = field.child("volumeDevices").index(i);
         volumes.check_name(&device.name, &field, faults);
         if !named.insert(device.name.as_str()) {
             let name = device.name.as_str();
-            faults.push(Fault::invalid(field.at("name"), name, "must be unique"));
+            faults.push(Fault::invalid(field.child("name"), name, "must be unique"));
         }
         let volume = volumes.by_name.get(device.name.as_str()).copied();
-        check_block_source(volume, &field.at("name"), faults);
+        check_block_source(volume, &field.child("name"), faults);
         let path = device.device_path.as_str();
-        let place = field.at("devicePath");
+        let place = field.child("devicePath");
         let description = "where the device appears in the container";
         if check_required(path, &place, description, faults) {
             check_no_backsteps(path, &place, faults);
@@ -132,14 +132,14 @@ fn check_disjoint(
     };
     let (names, paths): (HashSet<_>, HashSet<_>) = others.iter().copied().unzip();
     for (i, (volume, place)) in own.iter().enumerate() {
-        let field = field.item(list, i);
+        let field = field.child(list).index(i);
         if names.contains(volume) {
             let why = format_args!("must not already exist in {other}");
-            faults.push(Fault::invalid(field.at("name"), volume, why));
+            faults.push(Fault::invalid(field.child("name"), volume, why));
         }
         if paths.contains(place) {
             let why = format_args!("must not already exist as a path in {other}");
-            faults.push(Fault::invalid(field.at(path), place, why));
+            faults.push(Fault::invalid(field.child(path), place, why));
         }
     }
 }
@@ -147,15 +147,15 @@ fn check_disjoint(
 fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let sub_path = mount.sub_path.as_deref().unwrap_or_default();
     let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
-    check_relative_path(sub_path, &field.at("subPath"), faults);
-    let place = field.at("subPathExpr");
+    check_relative_path(sub_path, &field.child("subPath"), faults);
+    let place = field.child("subPathExpr");
     check_relative_path(expression, &place, faults);
     if !sub_path.is_empty() && !expression.is_empty() {
         let why = "subPathExpr and subPath are mutually exclusive";
         faults.push(Fault::invalid(place, expression, why));
     }
     let propagation = mount.mount_propagation.as_deref();
-    let place = field.at("mountPropagation");
+    let place = field.child("mountPropagation");
     check_optional_one_of(propagation, &PROPAGATION_MODES, &place, faults);
     check_recursive_read_only(mount, field, faults);
     let context = container.security_context.as_ref();
@@ -170,7 +170,7 @@ fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, fau
 /// Checks `recursiveReadOnly`, which is allowed only for read-only mounts.
 fn check_recursive_read_only(mount: &VolumeMount, field: &Path<'_>, faults: &mut Faults) {
     let recursive = mount.recursive_read_only.as_deref();
-    let place = field.at("recursiveReadOnly");
+    let place = field.child("recursiveReadOnly");
     check_optional_one_of(recursive, &RECURSIVE_READ_ONLY_MODES, &place, faults);
     if recursive.is_none_or(|recursive| recursive == "Disabled") {
         return;

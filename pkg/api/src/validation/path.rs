@@ -32,32 +32,29 @@ impl<'a> Path<'a> {
         }
     }
 
+    // `child`, `index` and `key` are named as in `field.Path` of k8s.io/apimachinery.
+
     /// Returns the path of a field of this one.
-    pub(super) const fn at(&'a self, name: &'a str) -> Self {
+    pub(super) const fn child(&'a self, name: &'a str) -> Self {
         Self {
             parent: Some(self),
             ..Self::from_name(name)
         }
     }
 
-    /// Returns the path of an item of the list `list` in this field.
-    pub(super) const fn item(&'a self, list: &'a str, index: usize) -> Self {
-        self.at(list).nth(index)
-    }
-
     /// Returns the path of an item of this list.
-    pub(super) const fn nth(self, index: usize) -> Self {
+    pub(super) const fn index(self, index: usize) -> Self {
         Self {
             element: Some(Element::Index(index)),
             ..self
         }
     }
 
-    /// Returns the path of a value of the map `map` in this field.
-    pub(super) const fn value(&'a self, map: &'a str, key: &'a str) -> Self {
+    /// Returns the path of a value of this map.
+    pub(super) const fn key(self, key: &'a str) -> Self {
         Self {
             element: Some(Element::Key(key)),
-            ..self.at(map)
+            ..self
         }
     }
 

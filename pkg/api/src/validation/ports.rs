@@ -20,17 +20,17 @@ pub(super) fn check_container_ports(container: &Container, field: &Path<'_>, fau
     let ports = container.ports.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
-        let field = field.item("ports", i);
+        let field = field.child("ports").index(i);
         let number = Some(port.container_port);
-        check_between(number, PORT_RANGE, &field.at("containerPort"), faults);
+        check_between(number, PORT_RANGE, &field.child("containerPort"), faults);
         let number = port.host_port.filter(|number| *number != 0);
-        check_between(number, PORT_RANGE, &field.at("hostPort"), faults);
+        check_between(number, PORT_RANGE, &field.child("hostPort"), faults);
         let protocol = port.protocol.as_deref();
         let supported = ["SCTP", "TCP", "UDP"];
-        check_one_of(protocol, &supported, &field.at("protocol"), faults);
+        check_one_of(protocol, &supported, &field.child("protocol"), faults);
         let name = name_of(port);
         if !name.is_empty() {
-            let field = field.at("name");
+            let field = field.child("name");
             names::check_port_name(name, &field, faults);
             names::check_unique(&mut earlier, name, &field, faults);
         }
@@ -50,18 +50,18 @@ pub(super) fn check_pod_ports(pod: &PodSpec, role: Role, field: &Path<'_>, fault
             let wanted = port.host_port.filter(|number| *number != 0);
             if on_host && wanted.is_some_and(|wanted| wanted != port.container_port) {
                 let why = "must match `hostPort` when `hostNetwork` is true";
-                let field = field.item("containers", i);
-                let field = field.item("ports", j);
-                let field = field.at("containerPort");
+                let field = field.child("containers").index(i);
+                let field = field.child("ports").index(j);
+                let field = field.child("containerPort");
                 faults.push(Fault::invalid(field, port.container_port, why));
             }
         }
-        let field = field.item("containers", i);
+        let field = field.child("containers").index(i);
         reserve_host_ports(container, on_host, &mut taken, &field, faults);
     }
     // Init containers run one after another, before the containers.
     for (i, container) in pod.init_containers.iter().flatten().enumerate() {
-        let field = field.item("initContainers", i);
+        let field = field.child("initContainers").index(i);
         reserve_host_ports(container, on_host, &mut HashSet::new(), &field, faults);
     }
 }
@@ -83,8 +83,8 @@ fn reserve_host_ports(
         let host = port.host_ip.as_deref().unwrap_or_default();
         let key = format!("{protocol}/{host}/{number}");
         if let Some(key) = taken.replace(key) {
-            let field = field.item("ports", i);
-            faults.push(Fault::duplicate(field.at("hostPort"), key));
+            let field = field.child("ports").index(i);
+            faults.push(Fault::duplicate(field.child("hostPort"), key));
         }
     }
 }
@@ -144,9 +144,9 @@ pub(super) fn check_ddp_ports(
             } else {
                 continue;
             };
-            let field = field.item("containers", i);
-            let field = field.item("ports", j);
-            faults.push(Fault::invalid(field.at("hostPort"), number, why));
+            let field = field.child("containers").index(i);
+            let field = field.child("ports").index(j);
+            faults.push(Fault::invalid(field.child("hostPort"), number, why));
         }
     }
 }
@@ -173,9 +173,9 @@ fn check_own_port_unique(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
             }
             // Duplicates within one container are reported by `check_container_ports`.
             if owner.is_some_and(|owner| owner != container.name) {
-                let field = field.item("containers", i);
-                let field = field.item("ports", j);
-                faults.push(Fault::duplicate(field.at("name"), PORT_NAME));
+                let field = field.child("containers").index(i);
+                let field = field.child("ports").index(j);
+                faults.push(Fault::duplicate(field.child("name"), PORT_NAME));
             }
             owner.get_or_insert(&container.name);
         }
@@ -192,7 +192,12 @@ pub(super) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut
             let name = name_of(port);
             if is_ddp_name(name) {
                 faults.push(Fault::invalid(
-                    field.item("containers", i).item("ports", j).at("name"),
+                    field
+                        .child("containers")
+                        .index(i)
+                        .child("ports")
+                        .index(j)
+                        .child("name"),
                     name,
                     "is the name of a port that ddp learners get; choose another",
                 ));

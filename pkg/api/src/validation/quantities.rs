@@ -37,10 +37,10 @@ pub(super) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut 
     let Some(requirements) = &pod.resources else {
         return;
     };
-    let place = field.at("resources");
+    let place = field.child("resources");
     if requirements.claims.as_ref().is_some_and(|c| !c.is_empty()) {
         let why = "claims may not be set for Resources at pod-level";
-        faults.push(Fault::forbidden(place.at("claims"), why));
+        faults.push(Fault::forbidden(place.child("claims"), why));
     }
     check_amounts(requirements, check_pod_resource_name, &place, faults);
     if let Some(limits) = &requirements.limits {
@@ -59,7 +59,7 @@ pub(super) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut 
             let why = format_args!(
                 "must be greater than or equal to aggregate container requests of {totals}"
             );
-            let place = place.value(list, resource);
+            let place = place.child(list).key(resource);
             faults.push(Fault::invalid(place, quantity.0.as_str(), why));
         }
     }
@@ -104,19 +104,19 @@ impl PodTotals {
         let add = |sum: i128, container| sum.saturating_add(amount_of(container));
         let mut amount = pod.containers.iter().fold(0, add);
         // A sidecar keeps running next to all containers that start later.
-        let (mut sidecars, mut max) = (0, 0);
+        let (mut sidecars, mut init_max) = (0, 0);
         for init in inits() {
             if init.restart_policy.as_deref() == Some("Always") {
                 sidecars = add(sidecars, init);
                 amount = add(amount, init);
-                max = sidecars.max(max);
+                init_max = sidecars.max(init_max);
             } else {
-                max = add(sidecars, init).max(max);
+                init_max = add(sidecars, init).max(init_max);
             }
         }
         let first = pod.containers.iter().chain(inits()).find_map(quantity_of);
         Self {
-            amount: amount.max(max),
+            amount: amount.max(init_max),
             is_binary: first.is_some_and(|first| first.0.ends_with('i')),
         }
     }
@@ -146,13 +146,13 @@ pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Fault
         return;
     };
     for (resource, quantity) in overhead {
-        let field = field.value("overhead", resource);
+        let field = field.child("overhead").key(resource);
         check_resource_name(resource, &field, faults);
         check_quantity(resource, quantity, &field, faults);
     }
     if pod.runtime_class_name.is_none() {
         let why = "Pod Overhead set without corresponding RuntimeClass defined Overhead";
-        faults.push(Fault::forbidden(field.at("overhead"), why));
+        faults.push(Fault::forbidden(field.child("overhead"), why));
     }
 }
 
@@ -169,8 +169,8 @@ fn check_container_limits(
     });
     let limits: BTreeMap<_, _> = parsed.collect();
     for (i, container) in pod.containers.iter().enumerate() {
-        let field = field.item("containers", i);
-        let field = field.at("resources");
+        let field = field.child("containers").index(i);
+        let field = field.child("resources");
         let own = container.resources.as_ref();
         let own = own.and_then(|own| own.limits.as_ref());
         for (resource, own) in own.into_iter().flatten() {
@@ -178,7 +178,7 @@ fn check_container_limits(
                 && parse_nanos(&own.0).is_some_and(|own| own > *max)
             {
                 let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
-                let field = field.value("limits", resource);
+                let field = field.child("limits").key(resource);
                 faults.push(Fault::invalid(field, own.0.as_str(), why));
             }
         }
@@ -196,7 +196,7 @@ fn check_amounts(
     let limits = requirements.limits.as_ref().unwrap_or(&empty);
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, quantity) in list {
-            let field = field.value(name, resource);
+            let field = field.child(name).key(resource);
             check_name(resource, &field, faults);
             check_quantity(resource, quantity, &field, faults);
         }
@@ -224,9 +224,9 @@ pub(super) fn check_group_resources(
         ("memory", "memory", &resources.memory),
     ] {
         if let Some(quantity) = quantity {
-            check_quantity(resource, quantity, &field.at(name), faults);
+            check_quantity(resource, quantity, &field.child(name), faults);
             if let Some(pod) = pod {
-                check_main_container(pod, resource, quantity, &field.at(name), faults);
+                check_main_container(pod, resource, quantity, &field.child(name), faults);
             }
         }
     }
@@ -357,7 +357,7 @@ fn check_limit(
     let Some(limit) = limit else {
         if must_equal_limit(resource) {
             faults.push(Fault::required(
-                field.at("limits"),
+                field.child("limits"),
                 format_args!("Limit must be set for non overcommitable resources: {resource}"),
             ));
         }
@@ -374,7 +374,7 @@ fn check_limit(
         return;
     };
     faults.push(Fault::invalid(
-        field.at("requests"),
+        field.child("requests"),
         request.0.as_str(),
         format_args!("must be {relation} {resource} limit of {}", limit.0),
     ));

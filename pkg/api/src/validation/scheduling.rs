@@ -24,22 +24,22 @@ const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 /// Checks all scheduling fields of a pod.
 pub(super) fn check_scheduling(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (key, value) in pod.node_selector.iter().flatten() {
-        let field = field.at("nodeSelector");
+        let field = field.child("nodeSelector");
         names::check_qualified_name(key, &field, faults);
         names::check_label_value(value, &field, faults);
     }
     for (i, toleration) in pod.tolerations.iter().flatten().enumerate() {
-        check_toleration(toleration, &field.item("tolerations", i), faults);
+        check_toleration(toleration, &field.child("tolerations").index(i), faults);
     }
     if let Some(affinity) = &pod.affinity {
-        check_affinity(affinity, &field.at("affinity"), faults);
+        check_affinity(affinity, &field.child("affinity"), faults);
     }
     check_gates(pod, field, faults);
     let spread = pod.topology_spread_constraints.as_deref();
     let spread = spread.unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, constraint) in spread.iter().enumerate() {
-        let field = field.item("topologySpreadConstraints", i);
+        let field = field.child("topologySpreadConstraints").index(i);
         check_spread(constraint, &field, faults);
         let pair = (&constraint.topology_key, &constraint.when_unsatisfiable);
         if !earlier.insert(pair) {
@@ -48,7 +48,7 @@ pub(super) fn check_scheduling(pod: &PodSpec, field: &Path<'_>, faults: &mut Fau
                 constraint.topology_key, constraint.when_unsatisfiable
             );
             faults.push(Fault::duplicate(
-                field.at("{topologyKey, whenUnsatisfiable}"),
+                field.child("{topologyKey, whenUnsatisfiable}"),
                 both,
             ));
         }
@@ -60,15 +60,15 @@ fn check_gates(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let gates = pod.scheduling_gates.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, gate) in gates.iter().enumerate() {
-        let field = field.item("schedulingGates", i);
-        let place = field.at("name");
+        let field = field.child("schedulingGates").index(i);
+        let place = field.child("name");
         names::check_qualified_name(&gate.name, &place, faults);
         names::check_unique(&mut earlier, &gate.name, &place, faults);
     }
     let node = pod.node_name.as_deref().unwrap_or_default();
     if !gates.is_empty() && !node.is_empty() {
         let why = "cannot be set until all schedulingGates have been cleared";
-        faults.push(Fault::forbidden(field.at("nodeName"), why));
+        faults.push(Fault::forbidden(field.child("nodeName"), why));
     }
 }
 
@@ -78,9 +78,9 @@ pub(super) fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults
     let value = toleration.value.as_deref().unwrap_or_default();
     let effect = toleration.effect.as_deref().unwrap_or_default();
     if !key.is_empty() {
-        names::check_qualified_name(key, &field.at("key"), faults);
+        names::check_qualified_name(key, &field.child("key"), faults);
     }
-    let place = field.at("operator");
+    let place = field.child("operator");
     match operator {
         "Exists" if !value.is_empty() => {
             let why = "value must be empty when `operator` is 'Exists'";
@@ -95,7 +95,7 @@ pub(super) fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults
         "Exists" => {}
         _ => check_one_of(Some(operator), &["Equal", "Exists"], &place, faults),
     }
-    let place = field.at("effect");
+    let place = field.child("effect");
     check_one_of(Some(effect), &EFFECTS, &place, faults);
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
         let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
@@ -116,7 +116,7 @@ fn check_compared(value: &str, field: &Path<'_>, faults: &mut Faults) {
 
 fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Faults) {
     if let Some(node) = &affinity.node_affinity {
-        check_node_affinity(node, &field.at("nodeAffinity"), faults);
+        check_node_affinity(node, &field.child("nodeAffinity"), faults);
     }
     let pods = affinity.pod_affinity.as_ref();
     let pods = pods.map(|a| {
@@ -131,19 +131,23 @@ fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Faults) {
         ("podAntiAffinity", required, preferred)
     });
     for (name, required, preferred) in pods.into_iter().chain(others) {
-        let field = field.at(name);
+        let field = field.child(name);
         for (i, term) in required.iter().flatten().enumerate() {
-            let field = field.item("requiredDuringSchedulingIgnoredDuringExecution", i);
+            let field = field
+                .child("requiredDuringSchedulingIgnoredDuringExecution")
+                .index(i);
             check_pod_term(term, &field, faults);
         }
         for (i, term) in preferred.iter().flatten().enumerate() {
-            let field = field.item("preferredDuringSchedulingIgnoredDuringExecution", i);
+            let field = field
+                .child("preferredDuringSchedulingIgnoredDuringExecution")
+                .index(i);
             let WeightedPodAffinityTerm {
                 weight,
                 pod_affinity_term,
             } = term;
             check_weight(*weight, &field, faults);
-            check_pod_term(pod_affinity_term, &field.at("podAffinityTerm"), faults);
+            check_pod_term(pod_affinity_term, &field.child("podAffinityTerm"), faults);
         }
     }
 }
@@ -151,33 +155,35 @@ fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Faults) {
 fn check_weight(weight: i32, field: &Path<'_>, faults: &mut Faults) {
     if !WEIGHTS.contains(&weight) {
         let why = "must be in the range 1-100";
-        faults.push(Fault::invalid(field.at("weight"), weight, why));
+        faults.push(Fault::invalid(field.child("weight"), weight, why));
     }
 }
 
 fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut Faults) {
     if let Some(required) = &affinity.required_during_scheduling_ignored_during_execution {
-        let field = field.at("requiredDuringSchedulingIgnoredDuringExecution");
-        let field = field.at("nodeSelectorTerms");
+        let field = field.child("requiredDuringSchedulingIgnoredDuringExecution");
+        let field = field.child("nodeSelectorTerms");
         if required.node_selector_terms.is_empty() {
             let message = "must have at least one node selector term";
             faults.push(Fault::required(field, message));
         }
         for (i, term) in required.node_selector_terms.iter().enumerate() {
-            check_node_term(term, &field.nth(i), faults);
+            check_node_term(term, &field.index(i), faults);
         }
     }
     let preferred = &affinity.preferred_during_scheduling_ignored_during_execution;
     for (i, term) in preferred.iter().flatten().enumerate() {
-        let field = field.item("preferredDuringSchedulingIgnoredDuringExecution", i);
+        let field = field
+            .child("preferredDuringSchedulingIgnoredDuringExecution")
+            .index(i);
         check_weight(term.weight, &field, faults);
-        check_node_term(&term.preference, &field.at("preference"), faults);
+        check_node_term(&term.preference, &field.child("preference"), faults);
     }
 }
 
 fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Faults) {
     for (i, one) in term.match_expressions.iter().flatten().enumerate() {
-        let field = field.item("matchExpressions", i);
+        let field = field.child("matchExpressions").index(i);
         let values = one.values.as_deref().unwrap_or_default();
         let bound = ["Gt", "Lt"].contains(&one.operator.as_str());
         if bound {
@@ -185,13 +191,13 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Fault
         } else {
             check_operator(&one.operator, values, &field, faults);
             for (j, value) in values.iter().enumerate() {
-                names::check_label_value(value, &field.item("values", j), faults);
+                names::check_label_value(value, &field.child("values").index(j), faults);
             }
         }
-        names::check_qualified_name(&one.key, &field.at("key"), faults);
+        names::check_qualified_name(&one.key, &field.child("key"), faults);
     }
     for (i, one) in term.match_fields.iter().flatten().enumerate() {
-        check_node_field(one, &field.item("matchFields", i), faults);
+        check_node_field(one, &field.child("matchFields").index(i), faults);
     }
 }
 
@@ -199,10 +205,10 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Fault
 fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Faults) {
     let [value] = values else {
         let message = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-        faults.push(Fault::required(field.at("values"), message));
+        faults.push(Fault::required(field.child("values"), message));
         return;
     };
-    let place = field.item("values", 0);
+    let place = field.child("values").index(0);
     if value.parse::<i64>().is_ok() {
         // A label value has no sign.
         names::check_label_value(value, &place, faults);
@@ -218,25 +224,25 @@ fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mu
     if !["In", "NotIn"].contains(&one.operator.as_str()) {
         let why = "not a valid selector operator";
         let operator = one.operator.as_str();
-        faults.push(Fault::invalid(field.at("operator"), operator, why));
+        faults.push(Fault::invalid(field.child("operator"), operator, why));
     } else if values.len() != 1 {
         let message =
             "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-        faults.push(Fault::required(field.at("values"), message));
+        faults.push(Fault::required(field.child("values"), message));
     }
     if one.key != "metadata.name" {
         let why = "not a valid field selector key";
-        faults.push(Fault::invalid(field.at("key"), one.key.as_str(), why));
+        faults.push(Fault::invalid(field.child("key"), one.key.as_str(), why));
         return;
     }
     for (i, value) in values.iter().enumerate() {
-        names::check_subdomain(value, &field.item("values", i), faults);
+        names::check_subdomain(value, &field.child("values").index(i), faults);
     }
 }
 
 /// Checks the values of an operator.
 fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &mut Faults) {
-    let place = field.at("values");
+    let place = field.child("values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
             let message = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -249,7 +255,7 @@ fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => {
             let why = "not a valid selector operator";
-            faults.push(Fault::invalid(field.at("operator"), operator, why));
+            faults.push(Fault::invalid(field.child("operator"), operator, why));
         }
     }
 }
@@ -257,17 +263,17 @@ fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &
 fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults) {
     check_selector(
         term.label_selector.as_ref(),
-        &field.at("labelSelector"),
+        &field.child("labelSelector"),
         faults,
     );
-    let place = field.at("namespaceSelector");
+    let place = field.child("namespaceSelector");
     check_selector(term.namespace_selector.as_ref(), &place, faults);
     check_label_keys(term, field, faults);
     for namespace in term.namespaces.iter().flatten() {
         // The API server rejects an empty one too.
-        names::check_label_name(namespace, &field.at("namespace"), faults);
+        names::check_label_name(namespace, &field.child("namespace"), faults);
     }
-    let place = field.at("topologyKey");
+    let place = field.child("topologyKey");
     if check_required(&term.topology_key, &place, "can not be empty", faults) {
         names::check_qualified_name(&term.topology_key, &place, faults);
     }
@@ -280,16 +286,19 @@ fn check_label_keys(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Fault
     let selector = term.label_selector.as_ref();
     check_matched(matched, selector, field, faults);
     if selector.is_none() && !others.is_empty() {
-        faults.push(Fault::forbidden(field.at("mismatchLabelKeys"), NO_SELECTOR));
+        faults.push(Fault::forbidden(
+            field.child("mismatchLabelKeys"),
+            NO_SELECTOR,
+        ));
     } else {
         for (i, key) in others.iter().enumerate() {
-            names::check_qualified_name(key, &field.item("mismatchLabelKeys", i), faults);
+            names::check_qualified_name(key, &field.child("mismatchLabelKeys").index(i), faults);
         }
     }
     for (i, key) in matched.iter().enumerate() {
         if others.contains(key) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            let field = field.item("matchLabelKeys", i);
+            let field = field.child("matchLabelKeys").index(i);
             faults.push(Fault::invalid(field, key.as_str(), why));
         }
     }
@@ -304,7 +313,7 @@ fn check_matched(
 ) {
     let Some(selector) = selector else {
         if !keys.is_empty() {
-            faults.push(Fault::forbidden(field.at("matchLabelKeys"), NO_SELECTOR));
+            faults.push(Fault::forbidden(field.child("matchLabelKeys"), NO_SELECTOR));
         }
         return;
     };
@@ -312,7 +321,7 @@ fn check_matched(
     let expressions = selector.match_expressions.iter().flatten();
     let selected: HashSet<_> = labels.chain(expressions.map(|one| &one.key)).collect();
     for (i, key) in keys.iter().enumerate() {
-        let field = field.item("matchLabelKeys", i);
+        let field = field.child("matchLabelKeys").index(i);
         names::check_qualified_name(key, &field, faults);
         if selected.contains(key) {
             let why = "exists in both matchLabelKeys and labelSelector";
@@ -324,18 +333,18 @@ fn check_matched(
 fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &mut Faults) {
     let Some(selector) = selector else { return };
     for (key, value) in selector.match_labels.iter().flatten() {
-        let field = field.at("matchLabels");
+        let field = field.child("matchLabels");
         names::check_qualified_name(key, &field, faults);
         names::check_label_value(value, &field, faults);
     }
     for (i, one) in selector.match_expressions.iter().flatten().enumerate() {
-        let field = field.item("matchExpressions", i);
+        let field = field.child("matchExpressions").index(i);
         let values = one.values.as_deref().unwrap_or_default();
         check_operator(&one.operator, values, &field, faults);
         for (j, value) in values.iter().enumerate() {
-            names::check_label_value(value, &field.item("values", j), faults);
+            names::check_label_value(value, &field.child("values").index(j), faults);
         }
-        names::check_qualified_name(&one.key, &field.at("key"), faults);
+        names::check_qualified_name(&one.key, &field.child("key"), faults);
     }
 }
 
@@ -343,21 +352,21 @@ fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults:
     if constraint.max_skew <= 0 {
         let why = "must be greater than zero";
         faults.push(Fault::invalid(
-            field.at("maxSkew"),
+            field.child("maxSkew"),
             constraint.max_skew,
             why,
         ));
     }
-    let place = field.at("topologyKey");
+    let place = field.child("topologyKey");
     check_required(&constraint.topology_key, &place, "can not be empty", faults);
-    let place = field.at("whenUnsatisfiable");
+    let place = field.child("whenUnsatisfiable");
     let policies = ["DoNotSchedule", "ScheduleAnyway"];
     let policy = constraint.when_unsatisfiable.as_str();
     if !policies.contains(&policy) {
         faults.push(Fault::not_supported(place, policy, &policies));
     }
     if let Some(least) = constraint.min_domains {
-        let place = field.at("minDomains");
+        let place = field.child("minDomains");
         if least <= 0 {
             faults.push(Fault::invalid(place, least, "must be greater than zero"));
         }
@@ -372,10 +381,10 @@ fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults:
         ("nodeAffinityPolicy", &constraint.node_affinity_policy),
         ("nodeTaintsPolicy", &constraint.node_taints_policy),
     ] {
-        check_optional_one_of(policy.as_deref(), &INCLUSIONS, &field.at(name), faults);
+        check_optional_one_of(policy.as_deref(), &INCLUSIONS, &field.child(name), faults);
     }
     let selector = constraint.label_selector.as_ref();
     let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
     check_matched(keys, selector, field, faults);
-    check_selector(selector, &field.at("labelSelector"), faults);
+    check_selector(selector, &field.child("labelSelector"), faults);
 }

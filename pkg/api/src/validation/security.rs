@@ -30,30 +30,35 @@ pub(super) fn check_pod_context(pod: &PodSpec, field: &Path<'_>, faults: &mut Fa
     let Some(context) = &pod.security_context else {
         return;
     };
-    let field = field.at("securityContext");
+    let field = field.child("securityContext");
     for (name, id) in [
         ("runAsUser", context.run_as_user),
         ("runAsGroup", context.run_as_group),
         ("fsGroup", context.fs_group),
     ] {
-        check_between(id, IDS, &field.at(name), faults);
+        check_between(id, IDS, &field.child(name), faults);
     }
     for (i, group) in context.supplemental_groups.iter().flatten().enumerate() {
         check_between(
             Some(*group),
             IDS,
-            &field.item("supplementalGroups", i),
+            &field.child("supplementalGroups").index(i),
             faults,
         );
     }
     let policy = context.fs_group_change_policy.as_deref();
     let policies = ["Always", "OnRootMismatch"];
-    check_optional_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
+    check_optional_one_of(
+        policy,
+        &policies,
+        &field.child("fsGroupChangePolicy"),
+        faults,
+    );
     let policy = context.supplemental_groups_policy.as_deref();
-    let place = field.at("supplementalGroupsPolicy");
+    let place = field.child("supplementalGroupsPolicy");
     check_optional_one_of(policy, &["Merge", "Strict"], &place, faults);
     let policy = context.se_linux_change_policy.as_deref();
-    let place = field.at("seLinuxChangePolicy");
+    let place = field.child("seLinuxChangePolicy");
     check_optional_one_of(policy, &["MountOption", "Recursive"], &place, faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
@@ -73,7 +78,7 @@ fn check_users(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     ] {
         if is_shared == Some(true) {
             let why = "when `hostUsers` is false";
-            faults.push(Fault::forbidden(field.at(name), why));
+            faults.push(Fault::forbidden(field.child(name), why));
         }
     }
 }
@@ -87,8 +92,8 @@ fn check_sysctls(
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, sysctl) in sysctls.iter().enumerate() {
-        let field = field.item("sysctls", i);
-        let field = field.at("name");
+        let field = field.child("sysctls").index(i);
+        let field = field.child("name");
         if !check_required(&sysctl.name, &field, "it needs a name", faults) {
             continue;
         }
@@ -152,20 +157,20 @@ pub(super) fn check_container_context(
 ) {
     let empty = k8s_openapi::api::core::v1::SecurityContext::default();
     let own = container.security_context.as_ref().unwrap_or(&empty);
-    let field = field.at("securityContext");
-    check_between(own.run_as_user, IDS, &field.at("runAsUser"), faults);
-    check_between(own.run_as_group, IDS, &field.at("runAsGroup"), faults);
+    let field = field.child("securityContext");
+    check_between(own.run_as_user, IDS, &field.child("runAsUser"), faults);
+    check_between(own.run_as_group, IDS, &field.child("runAsGroup"), faults);
     let mount = own.proc_mount.as_deref();
     check_one_of(
         mount,
         &["Default", "Unmasked"],
-        &field.at("procMount"),
+        &field.child("procMount"),
         faults,
     );
     // Servers before 1.33 that do not enable ProcMountType ignore it.
     if mount == Some("Unmasked") && pod.host_users != Some(false) {
         let why = "`hostUsers` must be false to use `Unmasked`";
-        faults.push(Fault::invalid(field.at("procMount"), "Unmasked", why));
+        faults.push(Fault::invalid(field.child("procMount"), "Unmasked", why));
     }
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(own.app_armor_profile.as_ref(), &field, faults);
@@ -202,10 +207,10 @@ fn check_root(
         .run_as_non_root
         .or(of_pod.and_then(|context| context.run_as_non_root));
     if never_root == Some(true) && own.run_as_user.or(inherited) == Some(0) {
-        let of_pod_field = pod_field.at("securityContext");
+        let of_pod_field = pod_field.child("securityContext");
         let field = match own.run_as_user {
-            Some(_) => field.at("runAsUser"),
-            None => of_pod_field.at("runAsUser"),
+            Some(_) => field.child("runAsUser"),
+            None => of_pod_field.child("runAsUser"),
         };
         let fault = Fault::invalid(
             field,
@@ -220,19 +225,19 @@ fn check_root(
 
 fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
-    let field = field.at("seccompProfile");
+    let field = field.child("seccompProfile");
     let file = profile.localhost_profile.as_deref();
     check_profile("seccomp", &profile.type_, file, &field, faults);
     if profile.type_ == LOCALHOST {
         let path = file.unwrap_or_default();
-        check_relative_path(path, &field.at("localhostProfile"), faults);
+        check_relative_path(path, &field.child("localhostProfile"), faults);
     }
 }
 
 fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
     let name = profile.localhost_profile.as_deref();
-    let field = field.at("appArmorProfile");
+    let field = field.child("appArmorProfile");
     // An empty AppArmor profile name counts as unset.
     let is_none = profile.type_ == LOCALHOST && name == Some("");
     let name = name.filter(|_| !is_none);
@@ -240,7 +245,7 @@ fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &
     let Some(name) = name.filter(|_| profile.type_ == LOCALHOST) else {
         return;
     };
-    let place = field.at("localhostProfile");
+    let place = field.child("localhostProfile");
     if name.trim() != name {
         let why = "must not be padded with whitespace";
         faults.push(Fault::invalid(place, name, why));
@@ -258,12 +263,12 @@ fn check_profile(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let place = field.at("type");
+    let place = field.child("type");
     if check_required(type_, &place, "the type of the profile", faults) {
         let known = [LOCALHOST, "RuntimeDefault", "Unconfined"];
         check_one_of(Some(type_), &known, &place, faults);
     }
-    let place = field.at("localhostProfile");
+    let place = field.child("localhostProfile");
     match local {
         None if type_ == LOCALHOST => {
             let message = format_args!("must be set when {kind} type is Localhost");

@@ -60,8 +60,8 @@ pub(super) fn require_template(
     if spec[part]["template"].is_object() {
         return None;
     }
-    let part_field = SPEC.at(part);
-    let field = part_field.at("template");
+    let part_field = SPEC.child(part);
+    let field = part_field.child("template");
     faults.push(Fault::required(field, format_args!("the pod that {user}")));
     match spec[part].as_object_mut() {
         Some(part) => drop(part.insert("template".to_owned(), json!({}))),
@@ -77,7 +77,7 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
     let is_supported = policy.is_null() || policy.as_str().is_some_and(known);
     (!is_supported).then(|| {
         Fault::not_supported(
-            SPEC.at("cleanPodPolicy"),
+            SPEC.child("cleanPodPolicy"),
             policy.clone(),
             &CLEAN_POD_POLICIES,
         )
@@ -87,14 +87,14 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 /// Checks a decoded spec.
 pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
     let class = Some(spec.priority_class_name.as_str());
-    names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
+    names::check_object_name(class, &SPEC.child("priorityClassName"), faults);
     volumes::check_volumes(&spec.volumes, None, &SPEC, faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
         };
-        let part = SPEC.at(role.label());
-        let field = part.at("template");
+        let part = SPEC.child(role.label());
+        let field = part.child("template");
         let job = Some(spec);
         template::check_template(
             declared.template,
@@ -103,23 +103,23 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
             faults,
         );
         if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
-            ports::check_reserved_names(pod, &field.at("spec"), faults);
+            ports::check_reserved_names(pod, &field.child("spec"), faults);
         }
-        check_not_negative(Some(declared.replicas), &part.at("replicas"), faults);
+        check_not_negative(Some(declared.replicas), &part.child("replicas"), faults);
         let pod = declared.template.spec.as_ref();
         check_groups(declared.groups, pod, &part, faults);
     }
     check_total_replicas(spec, faults);
     check_learner_gpus(spec, faults);
     let limit = Some(spec.backoff_limit);
-    check_not_negative(limit, &SPEC.at("backoffLimit"), faults);
+    check_not_negative(limit, &SPEC.child("backoffLimit"), faults);
     let ttl = spec.ttl_seconds_after_finished;
-    check_not_negative(ttl, &SPEC.at("ttlSecondsAfterFinished"), faults);
+    check_not_negative(ttl, &SPEC.child("ttlSecondsAfterFinished"), faults);
     if let Some(deadline) = spec.active_deadline_seconds
         && deadline < 1
     {
         faults.push(Fault::invalid(
-            SPEC.at("activeDeadlineSeconds"),
+            SPEC.child("activeDeadlineSeconds"),
             deadline,
             "must be greater than zero; leave it out for no limit",
         ));
@@ -149,20 +149,23 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
             sizes.insert(gpus);
         }
     };
-    let part = SPEC.at(Role::Learner.label());
-    let template = part.at("template");
+    let part = SPEC.child(Role::Learner.label());
+    let template = part.child("template");
     let containers = pod.into_iter().flat_map(|pod| &pod.containers);
     let main = containers.take_while(|c| c.name != MAIN_CONTAINER).count();
-    let pod = template.at("spec");
-    let container = pod.item("containers", main);
-    let resources = container.at("resources");
+    let pod = template.child("spec");
+    let container = pod.child("containers").index(main);
+    let resources = container.child("resources");
     check_gpus(
         &ReplicaResources::default(),
-        &resources.value("limits", GPU_RESOURCE),
+        &resources.child("limits").key(GPU_RESOURCE),
     );
     for (i, group) in learner.groups.iter().enumerate() {
-        let group_field = part.item("groups", i);
-        check_gpus(&group.resources, &group_field.at("resources").at("gpus"));
+        let group_field = part.child("groups").index(i);
+        check_gpus(
+            &group.resources,
+            &group_field.child("resources").child("gpus"),
+        );
     }
     if let Some(spec) = &learner.template.spec {
         ports::check_ddp_ports(spec, first, &sizes, &pod, faults);
@@ -186,10 +189,13 @@ fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
         let Some(declared) = spec.declared(role) else {
             continue;
         };
-        let part = SPEC.at(role.label());
-        add(declared.replicas, &part.at("replicas"));
+        let part = SPEC.child(role.label());
+        add(declared.replicas, &part.child("replicas"));
         for (i, group) in declared.groups.iter().enumerate() {
-            add(group.replicas, &part.item("groups", i).at("replicas"));
+            add(
+                group.replicas,
+                &part.child("groups").index(i).child("replicas"),
+            );
         }
     }
 }
@@ -202,11 +208,11 @@ fn check_groups(
 ) {
     let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
-        let field = field.item("groups", i);
-        let name = field.at("name");
+        let field = field.child("groups").index(i);
+        let name = field.child("name");
         names::check_label_name(&group.name, &name, faults);
         names::check_unique(&mut earlier, &group.name, &name, faults);
-        check_not_negative(Some(group.replicas), &field.at("replicas"), faults);
-        quantities::check_group_resources(&group.resources, pod, &field.at("resources"), faults);
+        check_not_negative(Some(group.replicas), &field.child("replicas"), faults);
+        quantities::check_group_resources(&group.resources, pod, &field.child("resources"), faults);
     }
 }

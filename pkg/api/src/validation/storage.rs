@@ -69,7 +69,7 @@ pub(super) fn check_storage(
     for (source, text, description) in REQUIRED {
         if let Some(object) = written.get(source) {
             let value = object[text].as_str().unwrap_or_default();
-            check_required(value, &field.at(source).at(text), description, faults);
+            check_required(value, &field.child(source).child(text), description, faults);
         }
     }
     let aws = volume.aws_elastic_block_store.as_ref();
@@ -77,20 +77,20 @@ pub(super) fn check_storage(
     let gce = volume.gce_persistent_disk.as_ref();
     let gce = gce.map(|disk| ("gcePersistentDisk", disk.partition));
     for (source, partition) in aws.into_iter().chain(gce) {
-        let place = field.at(source);
-        check_between(partition, NUMBERS, &place.at("partition"), faults);
+        let place = field.child(source);
+        check_between(partition, NUMBERS, &place.child("partition"), faults);
     }
     if let Some(repository) = &volume.git_repo {
         let folder = repository.directory.as_deref().unwrap_or_default();
-        let place = field.at("gitRepo");
-        check_relative_path(folder, &place.at("directory"), faults);
+        let place = field.child("gitRepo");
+        check_relative_path(folder, &place.child("directory"), faults);
     }
     let ceph = volume.cephfs.as_ref().map(|v| ("cephfs", &v.monitors));
     let rbd = volume.rbd.as_ref().map(|v| ("rbd", &v.monitors));
     for (source, monitors) in ceph.into_iter().chain(rbd) {
         if monitors.is_empty() {
-            let place = field.at(source);
-            faults.push(Fault::required(place.at("monitors"), "the servers"));
+            let place = field.child(source);
+            faults.push(Fault::required(place.child("monitors"), "the servers"));
         }
     }
     let cinder = volume.cinder.as_ref();
@@ -100,15 +100,15 @@ pub(super) fn check_storage(
         ("storageos", storageos.and_then(|v| v.secret_ref.as_ref())),
     ] {
         if let Some(secret) = secret {
-            let place = field.at(source);
-            let place = place.at("secretRef");
-            check_required(&secret.name, &place.at("name"), "the Secret", faults);
+            let place = field.child(source);
+            let place = place.child("secretRef");
+            check_required(&secret.name, &place.child("name"), "the Secret", faults);
         }
     }
     if let Some(image) = &volume.image {
-        let place = field.at("image");
+        let place = field.child("image");
         let policy = image.pull_policy.as_deref();
-        check_one_of(policy, &PULL_POLICIES, &place.at("pullPolicy"), faults);
+        check_one_of(policy, &PULL_POLICIES, &place.child("pullPolicy"), faults);
     }
     check_type(
         volume.azure_disk.as_ref(),
@@ -137,7 +137,7 @@ pub(super) fn check_storage(
         let both = volume.name.len() + 1 + disk.target_portal.len();
         if both > MAX_ISCSI_INTERFACE {
             let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-            let place = field.at("name");
+            let place = field.child("name");
             faults.push(Fault::invalid(place, volume.name.as_str(), why));
         }
     }
@@ -166,18 +166,18 @@ fn check_type<T>(
     faults: &mut Faults,
 ) {
     if let Some(source) = source {
-        check(source, &field.at(name), faults);
+        check(source, &field.child(name), faults);
     }
 }
 
 fn check_azure(disk: &AzureDiskVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let mode = disk.caching_mode.as_deref();
     let modes = ["None", "ReadOnly", "ReadWrite"];
-    check_optional_one_of(mode, &modes, &field.at("cachingMode"), faults);
+    check_optional_one_of(mode, &modes, &field.child("cachingMode"), faults);
     let kinds = ["Dedicated", "Managed", "Shared"];
     // Kubernetes fills in the one that is left out.
     let kind = disk.kind.as_deref().unwrap_or("Shared");
-    check_optional_one_of(Some(kind), &kinds, &field.at("kind"), faults);
+    check_optional_one_of(Some(kind), &kinds, &field.child("kind"), faults);
     let (starts, form) = if kind == "Managed" {
         (
             "/subscriptions/",
@@ -191,12 +191,12 @@ fn check_azure(disk: &AzureDiskVolumeSource, field: &Path<'_>, faults: &mut Faul
     };
     let uri = disk.disk_uri.as_str();
     if !uri.is_empty() && !uri.starts_with(starts) {
-        faults.push(Fault::not_supported(field.at("diskURI"), uri, &[form]));
+        faults.push(Fault::not_supported(field.child("diskURI"), uri, &[form]));
     }
 }
 
 fn check_fc(disk: &FCVolumeSource, field: &Path<'_>, faults: &mut Faults) {
-    let place = field.at("targetWWNs");
+    let place = field.child("targetWWNs");
     let targets = disk.target_wwns.as_deref().unwrap_or_default();
     let ids = disk.wwids.as_deref().unwrap_or_default();
     match (targets.is_empty(), ids.is_empty()) {
@@ -213,7 +213,7 @@ fn check_fc(disk: &FCVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     if targets.is_empty() {
         return;
     }
-    let place = field.at("lun");
+    let place = field.child("lun");
     match disk.lun {
         None => {
             let message = "lun is required if targetWWNs is specified";
@@ -230,7 +230,7 @@ fn check_flex(volume: &FlexVolumeSource, field: &Path<'_>, faults: &mut Faults) 
         let prefix = format!(".{}", prefix.to_lowercase());
         if prefix.ends_with(".kubernetes.io") || prefix.ends_with(".k8s.io") {
             let why = "kubernetes.io and k8s.io namespaces are reserved";
-            let place = field.value("options", key);
+            let place = field.child("options").key(key);
             faults.push(Fault::invalid(place, key.as_str(), why));
         }
     }
@@ -252,7 +252,7 @@ fn check_flocker(volume: &FlockerVolumeSource, field: &Path<'_>, faults: &mut Fa
     }
     if name.contains('/') {
         let why = "must not contain '/'";
-        faults.push(Fault::invalid(field.at("datasetName"), name, why));
+        faults.push(Fault::invalid(field.child("datasetName"), name, why));
     }
 }
 
@@ -268,18 +268,18 @@ fn check_iscsi(disk: &ISCSIVolumeSource, field: &Path<'_>, faults: &mut Faults) 
             .any(|start| text.starts_with(start));
         if !starts_well {
             let why = "must be valid format starting with iqn, eui, or naa";
-            faults.push(Fault::invalid(field.at(name), text, why));
+            faults.push(Fault::invalid(field.child(name), text, why));
         } else if !is_iscsi_name(text) {
             let why = "must be valid format (e.g. iqn.2001-04.com.example:disk)";
-            faults.push(Fault::invalid(field.at(name), text, why));
+            faults.push(Fault::invalid(field.child(name), text, why));
         }
     }
-    check_between(Some(disk.lun), NUMBERS, &field.at("lun"), faults);
+    check_between(Some(disk.lun), NUMBERS, &field.child("lun"), faults);
     let is_true = |value: Option<bool>| value == Some(true);
     let is_secret = is_true(disk.chap_auth_discovery) || is_true(disk.chap_auth_session);
     if is_secret && disk.secret_ref.is_none() {
         let message = "the Secret with the password";
-        faults.push(Fault::required(field.at("secretRef"), message));
+        faults.push(Fault::required(field.child("secretRef"), message));
     }
 }
 
@@ -327,13 +327,13 @@ fn is_month(text: &str) -> bool {
 fn check_quobyte(volume: &QuobyteVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let registry = volume.registry.as_str();
     if !registry.is_empty() && !registry.split(',').all(is_host_and_port) {
-        let place = field.at("registry");
+        let place = field.child("registry");
         faults.push(Fault::invalid(place, registry, HOSTS_AND_PORTS));
     }
     let tenant = volume.tenant.as_deref().unwrap_or_default();
     if tenant.len() > 64 {
         let message = "must be a UUID and may not exceed a length of 64 characters";
-        faults.push(Fault::required(field.at("tenant"), message));
+        faults.push(Fault::required(field.child("tenant"), message));
     }
 }
 
@@ -354,7 +354,7 @@ fn check_storageos(volume: &StorageOSVolumeSource, field: &Path<'_>, faults: &mu
         ("volumeNamespace", &volume.volume_namespace),
     ] {
         if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-            names::check_label_name(text, &field.at(name), faults);
+            names::check_label_name(text, &field.child(name), faults);
         }
     }
 }

@@ -350,7 +350,11 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
             return Err(self.location.reject_items(count, why));
         }
         let location = Location {
-            path: self.location.path.as_ref().map(|list| list.nth(self.index)),
+            path: self
+                .location
+                .path
+                .as_ref()
+                .map(|list| list.index(self.index)),
             fields: &[],
             findings: &mut *self.location.findings,
         };
@@ -398,7 +402,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
         let name = &*self.name;
         let before = self.location.findings.text;
         let path = match &self.location.path {
-            Some(path) => path.at(name),
+            Some(path) => path.child(name),
             None => Path::from_name(name),
         };
         let location = Location {

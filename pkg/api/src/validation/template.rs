@@ -42,12 +42,12 @@ pub(super) fn check_template(
     faults: &mut Faults,
 ) {
     if let Some(metadata) = &template.metadata {
-        check_metadata(metadata, &field.at("metadata"), faults);
+        check_metadata(metadata, &field.child("metadata"), faults);
     }
     let empty = PodSpec::default();
     let pod = template.spec.as_ref().unwrap_or(&empty);
     annotations::check_annotations(template, pod, field, faults);
-    let field = field.at("spec");
+    let field = field.child("spec");
     let own = pod.volumes.as_deref().unwrap_or_default();
     volumes::check_volumes(own, Some(pod), &field, faults);
     containers::check_containers(pod, context, &field, faults);
@@ -62,12 +62,12 @@ pub(super) fn check_template(
 
 /// Checks labels and annotations.
 pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
-    let labels = field.at("labels");
+    let labels = field.child("labels");
     for (key, value) in metadata.labels.iter().flatten() {
         names::check_qualified_name(key, &labels, faults);
         names::check_label_value(value, &labels, faults);
     }
-    let annotations = field.at("annotations");
+    let annotations = field.child("annotations");
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
         // The API server also allows an upper-case prefix in annotation keys.
@@ -102,8 +102,8 @@ fn check_preemption(
 fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut seen = HashSet::new();
     for (i, claim) in pod.resource_claims.iter().flatten().enumerate() {
-        let field = field.item("resourceClaims", i);
-        let name = field.at("name");
+        let field = field.child("resourceClaims").index(i);
+        let name = field.child("name");
         names::check_label_name(&claim.name, &name, faults);
         names::check_unique(&mut seen, &claim.name, &name, faults);
         let own = claim.resource_claim_name.as_deref();
@@ -113,7 +113,7 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
             ("resourceClaimTemplateName", template),
         ] {
             if let Some(object) = object {
-                names::check_subdomain(object, &field.at(name), faults);
+                names::check_subdomain(object, &field.child(name), faults);
             }
         }
         let why = match (own, template) {
@@ -132,19 +132,23 @@ fn check_class(pod: &PodSpec, class: &str, field: &Path<'_>, faults: &mut Faults
     let Some((_, value)) = SYSTEM_CLASSES.iter().find(|(name, _)| *name == class) else {
         return;
     };
-    let place = field.at("priority");
+    let place = field.child("priority");
     if let Some(priority) = pod.priority.filter(|priority| priority != value) {
         let why = format_args!("must be {value}, that of {class}; leave it out");
         faults.push(Fault::invalid(place, priority, why));
     }
     if pod.preemption_policy.as_deref() == Some("Never") {
         let why = format_args!("must be that of {class}, PreemptLowerPriority; leave it out");
-        faults.push(Fault::invalid(field.at("preemptionPolicy"), "Never", why));
+        faults.push(Fault::invalid(
+            field.child("preemptionPolicy"),
+            "Never",
+            why,
+        ));
     }
 }
 
 fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faults: &mut Faults) {
-    let path = |name| field.at(name);
+    let path = |name| field.child(name);
     if pod
         .ephemeral_containers
         .as_ref()
@@ -196,7 +200,7 @@ fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faul
     }
     if let Some(os) = &pod.os {
         let field = path("os");
-        let field = field.at("name");
+        let field = field.child("name");
         if check_required(&os.name, &field, "cannot be empty", faults) {
             check_one_of(Some(&os.name), &["linux", "windows"], &field, faults);
         }
@@ -206,8 +210,8 @@ fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faul
         faults.push(Fault::invalid(path("shareProcessNamespace"), true, why));
     }
     for (i, gate) in pod.readiness_gates.iter().flatten().enumerate() {
-        let field = field.item("readinessGates", i);
-        let field = field.at("conditionType");
+        let field = field.child("readinessGates").index(i);
+        let field = field.child("conditionType");
         names::check_qualified_name(&gate.condition_type, &field, faults);
     }
 }

@@ -100,6 +100,6 @@ pub(super) fn check_exactly_one(
     }
     faults.extend(set.map(|(name, _)| {
         let why = format_args!("may not specify more than 1 {kind} type");
-        Fault::forbidden(field.at(name), why)
+        Fault::forbidden(field.child(name), why)
     }));
 }

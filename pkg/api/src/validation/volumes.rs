@@ -50,8 +50,8 @@ pub(super) fn check_volumes(
 ) {
     let mut earlier = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
-        let field = field.item("volumes", i);
-        let name = field.at("name");
+        let field = field.child("volumes").index(i);
+        let name = field.child("name");
         names::check_label_name(&volume.name, &name, faults);
         names::check_unique(&mut earlier, &volume.name, &name, faults);
         check_source(volume, pod, &field, faults);
@@ -80,25 +80,25 @@ fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults
 /// Checks hostPath, emptyDir and NFS volumes.
 fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(host) = &volume.host_path {
-        let field = field.at("hostPath");
-        check_no_backsteps(&host.path, &field.at("path"), faults);
+        let field = field.child("hostPath");
+        check_no_backsteps(&host.path, &field.child("path"), faults);
         check_one_of(
             host.type_.as_deref(),
             &HOST_PATH_TYPES,
-            &field.at("type"),
+            &field.child("type"),
             faults,
         );
     }
     if let Some(empty) = &volume.empty_dir {
-        let field = field.at("emptyDir");
+        let field = field.child("emptyDir");
         let medium = empty.medium.as_deref().unwrap_or_default();
         let size = medium.strip_prefix("HugePages-");
         if !size.is_some_and(quantities::is_page_size) {
             let media = ["Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi"];
-            check_one_of(Some(medium), &media, &field.at("medium"), faults);
+            check_one_of(Some(medium), &media, &field.child("medium"), faults);
         }
         if let Some(limit) = &empty.size_limit {
-            quantities::check_quantity("memory", limit, &field.at("sizeLimit"), faults);
+            quantities::check_quantity("memory", limit, &field.child("sizeLimit"), faults);
         }
     }
     if let Some(nfs) = &volume.nfs
@@ -107,7 +107,7 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     {
         let why = "must be an absolute path";
         faults.push(Fault::invalid(
-            field.at("nfs").at("path"),
+            field.child("nfs").child("path"),
             nfs.path.as_str(),
             why,
         ));
@@ -117,31 +117,41 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
 /// Checks the volume types that consist of files.
 fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Faults) {
     let mode = |mode: Option<i32>, source: &str, faults: &mut Faults| {
-        check_between(mode, MODES, &field.at(source).at("defaultMode"), faults);
+        check_between(
+            mode,
+            MODES,
+            &field.child(source).child("defaultMode"),
+            faults,
+        );
     };
     if let Some(secret) = &volume.secret {
         mode(secret.default_mode, "secret", faults);
         let name = secret.secret_name.as_deref().unwrap_or_default();
-        let place = field.at("secret");
-        names::check_referenced_name(name, secret.optional, &place.at("secretName"), faults);
-        check_items(secret.items.as_deref(), &field.at("secret"), faults);
+        let place = field.child("secret");
+        names::check_referenced_name(name, secret.optional, &place.child("secretName"), faults);
+        check_items(secret.items.as_deref(), &field.child("secret"), faults);
     }
     if let Some(map) = &volume.config_map {
         mode(map.default_mode, "configMap", faults);
-        let place = field.at("configMap");
-        names::check_referenced_name(&map.name, map.optional, &place.at("name"), faults);
-        check_items(map.items.as_deref(), &field.at("configMap"), faults);
+        let place = field.child("configMap");
+        names::check_referenced_name(&map.name, map.optional, &place.child("name"), faults);
+        check_items(map.items.as_deref(), &field.child("configMap"), faults);
     }
     if let Some(api) = &volume.downward_api {
         mode(api.default_mode, "downwardAPI", faults);
-        check_downward(api.items.as_deref(), pod, &field.at("downwardAPI"), faults);
+        check_downward(
+            api.items.as_deref(),
+            pod,
+            &field.child("downwardAPI"),
+            faults,
+        );
     }
     if let Some(projected) = &volume.projected {
         mode(projected.default_mode, "projected", faults);
         let mut paths = HashSet::new();
         for (i, source) in projected.sources.iter().flatten().enumerate() {
-            let field = field.at("projected");
-            let field = field.item("sources", i);
+            let field = field.child("projected");
+            let field = field.child("sources").index(i);
             check_projection(source, pod, &field, faults);
             check_paths(source, &mut paths, &field, faults);
         }
@@ -158,26 +168,29 @@ fn check_paths<'a>(
     let mut check = |path: &'a str, field: &Path<'_>| {
         if !path.is_empty() && !paths.insert(path) {
             let why = "conflicting duplicate paths";
-            faults.push(Fault::invalid(field.at("path"), path, why));
+            faults.push(Fault::invalid(field.child("path"), path, why));
         }
     };
     let secret = source.secret.iter().map(|s| ("secret", &s.items));
     let map = source.config_map.iter().map(|m| ("configMap", &m.items));
     for (kind, items) in secret.chain(map) {
         for (i, item) in items.iter().flatten().enumerate() {
-            check(&item.path, &field.at(kind).item("items", i));
+            check(&item.path, &field.child(kind).child("items").index(i));
         }
     }
     let api = source.downward_api.iter();
     let files = api.flat_map(|api| api.items.iter().flatten());
     for (i, file) in files.enumerate() {
-        check(&file.path, &field.at("downwardAPI").item("items", i));
+        check(
+            &file.path,
+            &field.child("downwardAPI").child("items").index(i),
+        );
     }
     if let Some(token) = &source.service_account_token {
-        check(&token.path, &field.at("serviceAccountToken"));
+        check(&token.path, &field.child("serviceAccountToken"));
     }
     if let Some(bundle) = &source.cluster_trust_bundle {
-        check(&bundle.path, &field.at("clusterTrustBundle"));
+        check(&bundle.path, &field.child("clusterTrustBundle"));
     }
 }
 
@@ -200,25 +213,30 @@ fn check_projection(
     ];
     check_exactly_one(&present, "volume", field, faults);
     if let Some(secret) = &source.secret {
-        let field = field.at("secret");
-        let place = field.at("name");
+        let field = field.child("secret");
+        let place = field.child("name");
         check_required(&secret.name, &place, "the Secret", faults);
         names::check_referenced_name(&secret.name, secret.optional, &place, faults);
         check_items(secret.items.as_deref(), &field, faults);
     }
     if let Some(map) = &source.config_map {
-        let field = field.at("configMap");
-        let place = field.at("name");
+        let field = field.child("configMap");
+        let place = field.child("name");
         check_required(&map.name, &place, "the ConfigMap", faults);
         names::check_referenced_name(&map.name, map.optional, &place, faults);
         check_items(map.items.as_deref(), &field, faults);
     }
     if let Some(api) = &source.downward_api {
-        check_downward(api.items.as_deref(), pod, &field.at("downwardAPI"), faults);
+        check_downward(
+            api.items.as_deref(),
+            pod,
+            &field.child("downwardAPI"),
+            faults,
+        );
     }
     check_trust(source, field, faults);
     if let Some(token) = &source.service_account_token {
-        let field = field.at("serviceAccountToken");
+        let field = field.child("serviceAccountToken");
         check_path(&token.path, &field, faults);
         let why = match token.expiration_seconds {
             Some(..600) => "may not specify a duration less than 10 minutes",
@@ -227,7 +245,7 @@ fn check_projection(
             }
             _ => return,
         };
-        let place = field.at("expirationSeconds");
+        let place = field.child("expirationSeconds");
         faults.push(Fault::invalid(place, token.expiration_seconds, why));
     }
 }
@@ -235,11 +253,11 @@ fn check_projection(
 /// Checks trust bundles and pod certificates.
 fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults) {
     if let Some(bundle) = &source.cluster_trust_bundle {
-        let field = field.at("clusterTrustBundle");
+        let field = field.child("clusterTrustBundle");
         check_path(&bundle.path, &field, faults);
         for (name, text) in [("name", &bundle.name), ("signerName", &bundle.signer_name)] {
             if let Some(text) = text {
-                check_required(text, &field.at(name), "the trusted certificates", faults);
+                check_required(text, &field.child(name), "the trusted certificates", faults);
             }
         }
         match (&bundle.name, &bundle.signer_name) {
@@ -253,21 +271,21 @@ fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults)
             }
             (Some(_), None) if bundle.label_selector.is_some() => {
                 let why = "must be unset if name is specified";
-                faults.push(Fault::forbidden(field.at("labelSelector"), why));
+                faults.push(Fault::forbidden(field.child("labelSelector"), why));
             }
             _ => {}
         }
     }
     if let Some(own) = &source.pod_certificate {
-        let field = field.at("podCertificate");
-        let signer = field.at("signerName");
+        let field = field.child("podCertificate");
+        let signer = field.child("signerName");
         check_required(
             &own.signer_name,
             &signer,
             "the signer of the certificate",
             faults,
         );
-        let key = field.at("keyType");
+        let key = field.child("keyType");
         if check_required(&own.key_type, &key, "the type of the key", faults) {
             check_one_of(Some(&own.key_type), &KEY_TYPES, &key, faults);
         }
@@ -276,10 +294,15 @@ fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults)
 
 fn check_items(items: Option<&[KeyToPath]>, field: &Path<'_>, faults: &mut Faults) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let field = field.item("items", i);
-        check_required(&item.key, &field.at("key"), "the key of the file", faults);
+        let field = field.child("items").index(i);
+        check_required(
+            &item.key,
+            &field.child("key"),
+            "the key of the file",
+            faults,
+        );
         check_path(&item.path, &field, faults);
-        check_between(item.mode, MODES, &field.at("mode"), faults);
+        check_between(item.mode, MODES, &field.child("mode"), faults);
     }
 }
 
@@ -290,9 +313,9 @@ fn check_downward(
     faults: &mut Faults,
 ) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let field = field.item("items", i);
+        let field = field.child("items").index(i);
         check_path(&item.path, &field, faults);
-        check_between(item.mode, MODES, &field.at("mode"), faults);
+        check_between(item.mode, MODES, &field.child("mode"), faults);
         match (&item.field_ref, &item.resource_field_ref) {
             (Some(_), Some(_)) => {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
@@ -300,15 +323,15 @@ fn check_downward(
             }
             (None, None) => {
                 let message = "one of fieldRef and resourceFieldRef is required";
-                faults.push(Fault::required(field.at("fieldRef"), message));
+                faults.push(Fault::required(field.child("fieldRef"), message));
             }
             (Some(selector), None) => {
-                env::check_field(selector, &FIELDS, &field.at("fieldRef"), faults);
+                env::check_field(selector, &FIELDS, &field.child("fieldRef"), faults);
             }
             (None, Some(resource)) => {
-                let field = field.at("resourceFieldRef");
+                let field = field.child("resourceFieldRef");
                 let name = resource.container_name.as_deref().unwrap_or_default();
-                let place = field.at("containerName");
+                let place = field.child("containerName");
                 check_required(name, &place, "the container that has the resource", faults);
                 env::check_resource(resource, pod, &field, faults);
             }
@@ -318,7 +341,7 @@ fn check_downward(
 
 /// Checks the path of a file within its volume.
 fn check_path(path: &str, field: &Path<'_>, faults: &mut Faults) {
-    let field = field.at("path");
+    let field = field.child("path");
     if check_required(path, &field, "where the file appears in the volume", faults) {
         check_relative_path(path, &field, faults);
         // Kubelets use names that begin with `..` themselves.

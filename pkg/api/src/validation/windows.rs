@@ -20,12 +20,12 @@ pub(super) fn check_windows_options(
     faults: &mut Faults,
 ) {
     let Some(options) = options else { return };
-    let field = field.at("windowsOptions");
+    let field = field.child("windowsOptions");
     if let Some(name) = &options.gmsa_credential_spec_name {
-        names::check_subdomain(name, &field.at("gmsaCredentialSpecName"), faults);
+        names::check_subdomain(name, &field.child("gmsaCredentialSpecName"), faults);
     }
     if let Some(spec) = &options.gmsa_credential_spec {
-        let place = field.at("gmsaCredentialSpec");
+        let place = field.child("gmsaCredentialSpec");
         check_required(
             spec,
             &place,
@@ -37,7 +37,7 @@ pub(super) fn check_windows_options(
         }
     }
     if let Some(user) = &options.run_as_user_name {
-        let place = field.at("runAsUserName");
+        let place = field.child("runAsUserName");
         check_required(
             user,
             &place,

@@ -125,11 +125,11 @@ fn pod(name: &str, ip: &str) -> PodView {
 }
 
 #[test]
-fn address_belongs_to_last_assigned_pod() {
+fn pod_ip_belongs_to_last_assigned_pod() {
     let cache = PodCache::default();
     let owner_name = |ip: &str| {
         cache
-            .find_by_address(ip.parse().unwrap())
+            .find_by_pod_ip(ip.parse().unwrap())
             .map(|pod| pod.name.clone())
     };
     cache.on_apply(pod("a", "10.0.0.1"));
@@ -145,13 +145,13 @@ fn address_belongs_to_last_assigned_pod() {
 }
 
 #[test]
-fn deleting_pod_does_not_take_address_back() {
+fn deleting_pod_does_not_take_ip_back() {
     let (first, second) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
     let (mut lost, mut later) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.1"));
     (lost.created, later.created) = (first.parse().ok(), second.parse().ok());
     let cache = PodCache::default();
     let owner_name = || {
-        let owner = cache.find_by_address("10.0.0.1".parse().unwrap());
+        let owner = cache.find_by_pod_ip("10.0.0.1".parse().unwrap());
         owner.map(|pod| pod.name.clone())
     };
     cache.on_apply(lost.clone());
@@ -171,14 +171,14 @@ fn deleting_pod_does_not_take_address_back() {
 }
 
 #[test]
-fn newest_listed_pod_owns_shared_address() {
+fn newest_listed_pod_owns_shared_ip() {
     let mut later = pod("a", "10.0.0.1");
     later.created = "2026-01-01T00:00:02Z".parse().ok();
     let mut lost = pod("b", "10.0.0.1");
     lost.created = "2026-01-01T00:00:01Z".parse().ok();
     let cache = PodCache::with_objects([later.clone(), lost.clone()]);
     for _ in 0..2 {
-        let owner = cache.find_by_address("10.0.0.1".parse().unwrap());
+        let owner = cache.find_by_pod_ip("10.0.0.1".parse().unwrap());
         assert_eq!(owner.unwrap().name, "a");
         cache.on_init();
         cache.on_init_apply(later.clone());
@@ -188,7 +188,7 @@ fn newest_listed_pod_owns_shared_address() {
 }
 
 #[test]
-fn older_pod_owns_newly_assigned_address() {
+fn older_pod_owns_newly_assigned_ip() {
     let mut later = pod("a", "10.0.0.1");
     later.created = "2026-01-01T00:00:02Z".parse().ok();
     let mut older = pod("b", "10.0.0.2");
@@ -204,7 +204,7 @@ fn older_pod_owns_newly_assigned_address() {
     cache.on_apply(pod("a", "10.0.0.3"));
     let owner_name = |ip: &str| {
         cache
-            .find_by_address(ip.parse().unwrap())
+            .find_by_pod_ip(ip.parse().unwrap())
             .map(|pod| pod.name.clone())
     };
     assert_eq!(owner_name("10.0.0.1").as_deref(), Some("b"));
@@ -212,32 +212,32 @@ fn older_pod_owns_newly_assigned_address() {
 }
 
 #[test]
-fn pod_without_node_owns_no_address() {
+fn pod_without_node_owns_no_ip() {
     let cache = PodCache::default();
     cache.on_apply(pod("a", "10.0.0.1"));
-    let claims = |address: &str| {
+    let claims = |pod_ip: &str| {
         let pod = serde_json::json!({
             "metadata": {"name": "b", "namespace": "other", "uid": "b", "labels": {"dijob-name": "job"}},
             "spec": {"containers": []},
-            "status": {"phase": "Pending", "podIPs": [{"ip": address}]},
+            "status": {"phase": "Pending", "podIPs": [{"ip": pod_ip}]},
         });
         PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
     };
-    // A user with the right to write pod status in another namespace can claim any address.
-    for address in ["10.0.0.9", "10.0.0.1"] {
-        cache.on_apply(claims(address));
+    // A user with the right to write pod status in another namespace can claim any pod IP.
+    for pod_ip in ["10.0.0.9", "10.0.0.1"] {
+        cache.on_apply(claims(pod_ip));
     }
-    let owner = |ip: &str| cache.find_by_address(ip.parse().unwrap());
+    let owner = |ip: &str| cache.find_by_pod_ip(ip.parse().unwrap());
     assert_eq!(owner("10.0.0.1").unwrap().name, "a");
     assert!(owner("10.0.0.9").is_none());
 }
 
 #[test]
-fn ended_pod_owns_no_address() {
+fn ended_pod_owns_no_ip() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
         let cache = PodCache::default();
-        let address = "10.0.0.1".parse().unwrap();
-        let owner_name = || cache.find_by_address(address).map(|pod| pod.name.clone());
+        let pod_ip = "10.0.0.1".parse().unwrap();
+        let owner_name = || cache.find_by_pod_ip(pod_ip).map(|pod| pod.name.clone());
         let mut ended = pod("a", "10.0.0.1");
         cache.on_apply(ended.clone());
         assert_eq!(owner_name().as_deref(), Some("a"));

@@ -409,7 +409,7 @@ async fn failed_deletes_skip_similar_deletes() {
 }
 
 #[tokio::test]
-async fn existing_object_without_label_is_previous_job_terminating() {
+async fn existing_object_without_label_is_not_watched() {
     let (job, key) = job();
     let entry = PlanEntry::new("p".to_owned(), Role::Collector, Origin::Declared, 0);
     let mut existing_pod = build_pod(&job, &entry, None, &Settings::default().build).unwrap();
@@ -435,7 +435,12 @@ async fn existing_object_without_label_is_previous_job_terminating() {
         let failed = apply_actions(&context, &job, &key, &[create])
             .await
             .unwrap_err();
-        assert_eq!(failed.error.reason(), Reason::PreviousJobTerminating);
+        let error = &failed.error;
+        assert!(
+            matches!(error, Error::OwnObjectNotWatched { .. }),
+            "{error}"
+        );
+        assert_eq!(error.reason(), Reason::PreviousJobTerminating);
     }
 }
 

@@ -36,7 +36,8 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
         ending::finish_job(observed, step, Phase::Succeeded, reason, message);
         return;
     }
-    // Deletions and disruptions do not count. See docs/decisions/0025.
+    // A failed exit of a deleted or disrupted pod does not count against backoffLimit.
+    // See docs/decisions/0025.
     let counts = !end.has_succeeded() && !is_ignored && !pod.deleting && pod.counts_as_failure();
     if counts && step.status.restarts >= observed.job.spec.backoff_limit {
         mark_created(observed, step);
@@ -69,9 +70,11 @@ pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool
     )
 }
 
+/// Returns the ended coordinator pod and its end: the observed pod, or its final state if it was
+/// deleted before its end was observed.
 fn ended_coordinator<'a>(observed: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
     let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
-    let pod = pod.or(observed.deleted_coordinator)?;
+    let pod = pod.or(observed.final_coordinator_state)?;
     Some((pod, pod.end.as_deref()?))
 }
 
@@ -99,7 +102,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed<'_>, step: &mut Step) {
             }
             _ => {
                 if step.status.coordinator.uid.is_some() {
-                    let run_seconds = running_seconds(observed, step);
+                    let run_seconds = seconds_since_running_condition(observed, step);
                     record_loss(observed, step, run_seconds);
                 }
                 on_deleted(observed, step);
@@ -117,7 +120,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed<'_>, step: &mut Step) {
         // The exit code of a deleted pod does not count as a failure.
         _ if pod.deleting => {
             if step.status.coordinator.uid.as_ref() == Some(&pod.uid) {
-                record_loss(observed, step, run_seconds(observed, step, pod));
+                record_loss(observed, step, pod_run_seconds(observed, step, pod));
             }
             on_deleted(observed, step);
             if pod.phase == PodPhase::Unknown {
@@ -206,15 +209,15 @@ fn backoff_remaining(observed: &Observed<'_>, step: &Step) -> Option<Duration> {
 
 /// Returns the run time of a pod. The times of its kubelet come first, as the condition `Running`
 /// may cover only a part.
-fn run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
-    let observed_seconds = running_seconds(observed, step);
+fn pod_run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
+    let observed_seconds = seconds_since_running_condition(observed, step);
     let has_end_time = pod.end.as_ref().is_some_and(|end| end.at.is_some());
     let limit = observed_seconds.filter(|_| !has_end_time);
     pod.run_seconds(observed.now, limit).or(observed_seconds)
 }
 
 /// Returns the time since the condition `Running` became true.
-fn running_seconds(observed: &Observed<'_>, step: &Step) -> Option<i64> {
+fn seconds_since_running_condition(observed: &Observed<'_>, step: &Step) -> Option<i64> {
     let running = find_condition(&step.status.conditions, ConditionType::Running);
     let running = running.filter(|running| running.status == "True")?;
     let duration = observed.now.duration_since(running.last_transition_time.0);
@@ -268,7 +271,7 @@ fn restart_after_exit(observed: &Observed<'_>, step: &mut Step, pod: &PodView, e
         if pod.counts_as_failure() {
             step.status.restarts += 1;
         }
-        record_loss(observed, step, run_seconds(observed, step, pod));
+        record_loss(observed, step, pod_run_seconds(observed, step, pod));
         let message = match backoff_remaining(observed, step) {
             Some(delay) => format!("{failure}; restarting it in {} s", delay.as_secs()),
             None => format!("{failure}; restarting it"),

@@ -47,7 +47,7 @@ pub struct Observed<'a> {
     pub last_error: Option<&'a ReconcileError>,
     /// Final state of the coordinator pod in the status, if its container ended before the pod was
     /// deleted.
-    pub deleted_coordinator: Option<&'a PodView>,
+    pub final_coordinator_state: Option<&'a PodView>,
     /// Results of live reads: pod name, and true if the pod exists. A cache may lag.
     pub live_reads: &'a HashMap<String, bool>,
     /// The current time.
@@ -254,7 +254,7 @@ impl Observed<'_> {
 
 /// Returns true if anything of the job was planned or created. A job that was suspended from the
 /// start has only a phase.
-pub(crate) fn has_begun(status: &DIJobStatus) -> bool {
+pub(crate) fn has_started(status: &DIJobStatus) -> bool {
     let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
     let was_created = find_condition(&status.conditions, ConditionType::Created).is_some();
     has_phase || was_created || !status.plan.is_empty()

@@ -54,12 +54,12 @@ pub(super) fn reconcile_replicas(
     trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
     let blocked_groups = blocked_groups(observed, &plan);
-    let address_conflict = coordinator::owned_by_previous_job(observed);
+    let previous_coordinator_exists = coordinator::owned_by_previous_job(observed);
     let may_create_pods = coordinator::exists_or_is_created(observed, step);
     for entry in &plan {
         match entry.state {
             // The replicas would connect to the previous job's coordinator at the same address.
-            EntryState::Wanted if address_conflict => {}
+            EntryState::Wanted if previous_coordinator_exists => {}
             EntryState::Wanted if blocked_groups.contains(group_owner(entry)) => {}
             EntryState::Wanted => {
                 ensure_pod_and_service(observed, &plan, entry, may_create_pods, step);

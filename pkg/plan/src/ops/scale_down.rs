@@ -36,7 +36,7 @@ pub(super) fn mark_excess(
     marked
 }
 
-/// Marks the entries in `named` as Removing, until `keep` of the wanted entries that `is_selected`
+/// Marks the entries in `named` (from the annotation of the job) as Removing, until `keep` of the wanted entries that `is_selected`
 /// accepts are left.
 pub(super) fn mark_named(
     plan: &mut [PlanEntry],
@@ -83,7 +83,8 @@ pub fn retire_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> b
     }
 }
 
-/// Positions of the wanted entries that `is_selected` accepts, in the order of their removal.
+/// Positions of the wanted entries that `is_selected` accepts, in the order of their removal. The
+/// pods that the annotation of the job names are already marked by [`mark_named`]; they go first.
 pub fn scale_down_order(
     plan: &[PlanEntry],
     pods: &[PodView],
@@ -98,7 +99,8 @@ pub fn scale_down_order(
     wanted
 }
 
-/// Sort key of the scale-down order: replicas that are not ready first, then the newest.
+/// Sort key of the scale-down order: after the pods that the annotation names (see [`mark_named`]),
+/// replicas that are not ready, then the newest.
 fn scale_down_rank(plan: &[PlanEntry], position: usize, ready: &HashSet<&str>) -> impl Ord + use<> {
     let entry = &plan[position];
     let ready = is_ready(plan, entry, |name| ready.contains(name));

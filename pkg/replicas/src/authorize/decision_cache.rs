@@ -6,7 +6,7 @@ use std::{
 
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::Action;
+use super::Access;
 
 /// How long an allowed decision is cached.
 const ALLOWED_TTL: Duration = Duration::from_secs(10);
@@ -44,12 +44,12 @@ pub(super) enum Decision {
 }
 
 impl AccessQuery {
-    pub(super) fn new(token: &str, action: Action<'_>) -> Self {
+    pub(super) fn new(token: &str, access: Access<'_>) -> Self {
         Self {
             token: token.to_owned(),
-            verb: action.verb(),
-            namespace: action.namespace().map(str::to_owned),
-            job: action.job().map(str::to_owned),
+            verb: access.verb(),
+            namespace: access.namespace().map(str::to_owned),
+            job: access.job().map(str::to_owned),
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     fn decisions_are_cached_by_token_and_action_with_a_limit() {
         let decisions = DecisionCache::default();
         let job = ("ns".to_owned(), "j".to_owned());
-        let read = Action::Read {
+        let read = Access::Read {
             namespace: Some("ns"),
             job: Some("j"),
         };
@@ -108,7 +108,7 @@ mod tests {
             Some(Decision::Allowed)
         );
         assert_eq!(
-            decisions.get(&AccessQuery::new("t", Action::Change(&job))),
+            decisions.get(&AccessQuery::new("t", Access::Change(&job))),
             None
         );
         assert_eq!(decisions.get(&AccessQuery::new("u", read)), None);
@@ -126,7 +126,7 @@ mod tests {
         let decisions = DecisionCache::default();
         let query = AccessQuery::new(
             "t",
-            Action::Read {
+            Access::Read {
                 namespace: None,
                 job: None,
             },

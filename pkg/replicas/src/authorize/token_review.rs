@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 
 use super::{
-    Action,
+    Access,
     decision_cache::{AccessQuery, Decision},
 };
 use crate::{
@@ -17,18 +17,18 @@ use crate::{
 /// Audience of accepted tokens. A token of this audience cannot be used against the API server.
 pub(super) const AUDIENCE: &str = "di-server";
 
-/// Fails unless the owner of the token may perform the action.
+/// Fails unless the owner of the token has the access.
 pub(super) async fn check_token(
     state: &SharedState,
     token: &str,
-    action: Action<'_>,
+    access: Access<'_>,
 ) -> Result<()> {
-    let query = AccessQuery::new(token, action);
+    let query = AccessQuery::new(token, access);
     let decision = if let Some(decision) = state.decisions.get(&query) {
         decision
     } else {
         let _permit = state.decisions.reviews.acquire().await;
-        let decision = review_token(state, token, action).await?;
+        let decision = review_token(state, token, access).await?;
         state.decisions.put(query, decision);
         decision
     };
@@ -39,9 +39,9 @@ pub(super) async fn check_token(
         ))),
         Decision::Forbidden => Err(Error::Forbidden(format!(
             "the owner of the bearer token may not {} dijobs.{} {}",
-            action.verb(),
+            access.verb(),
             names::GROUP,
-            action
+            access
                 .namespace()
                 .map_or("in all namespaces".to_owned(), |ns| format!(
                     "in namespace {ns}"
@@ -50,7 +50,7 @@ pub(super) async fn check_token(
     }
 }
 
-async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> Result<Decision> {
+async fn review_token(state: &SharedState, token: &str, access: Access<'_>) -> Result<Decision> {
     let Some(user) = token_owner(state, token).await? else {
         return Ok(Decision::InvalidToken);
     };
@@ -63,9 +63,9 @@ async fn review_token(state: &SharedState, token: &str, action: Action<'_>) -> R
             resource_attributes: Some(ResourceAttributes {
                 group: Some(names::GROUP.to_owned()),
                 resource: Some("dijobs".to_owned()),
-                verb: Some(action.verb().to_owned()),
-                namespace: action.namespace().map(str::to_owned),
-                name: action.job().map(str::to_owned),
+                verb: Some(access.verb().to_owned()),
+                namespace: access.namespace().map(str::to_owned),
+                name: access.job().map(str::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()

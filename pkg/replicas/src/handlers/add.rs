@@ -52,7 +52,7 @@ pub(crate) async fn add(
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
     let idempotency_key =
         state
-            .in_flight_keys
+            .unanswered_keys
             .key_for_request(RequestKind::Add, &source, &headers, &body)?;
     let added = add_replicas(
         &state,
@@ -131,13 +131,13 @@ async fn add_replicas(
             )));
         }
         if !planned.is_empty() || is_client_key(request_key) {
-            draft.answers = Some(record);
+            draft.new_record = Some(record);
         }
         Ok(planned)
     })
     .await?;
     // Without a wait, a quota error of earlier pods says nothing about the new ones.
-    if !state.settings.create_wait.is_zero() {
+    if !state.settings.scheduling_wait.is_zero() {
         if let Some(reason) =
             scheduling::wait_for_scheduling(state, key, &job, &planned, last).await
         {
@@ -164,7 +164,7 @@ fn plan_replicas(
     draft: &mut JobChange,
     parts: &[(Role, &ReplicaRequest)],
     request: &Request,
-    is_over: impl Fn(&str) -> bool,
+    has_ended: impl Fn(&str) -> bool,
 ) -> Vec<(Role, String)> {
     let mut planned = Vec::new();
     for (role, part) in parts {
@@ -179,7 +179,7 @@ fn plan_replicas(
             plan,
             *role,
             &role_request,
-            &is_over,
+            &has_ended,
             &mut RandomSuffixes,
             Timestamp::now(),
         );
@@ -298,15 +298,15 @@ fn coordinator_instance(
     let Requester::Pod(requester, _) = requester else {
         return None;
     };
-    let of = |pod: &PodView| CoordinatorInstance {
+    let instance_of = |pod: &PodView| CoordinatorInstance {
         id: pod.coordinator_instance(),
         may_have_restarted: pod.restart_policy != RestartPolicy::Never,
     };
     let coordinator = names::coordinator_name(&key.1);
     state.pods.read_objects(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns_pod(job, pod));
-        pod.map(of)
-            .or_else(|| (requester.name == coordinator).then(|| of(requester)))
+        pod.map(instance_of)
+            .or_else(|| (requester.name == coordinator).then(|| instance_of(requester)))
     })
 }
 
@@ -377,7 +377,7 @@ async fn rollback_request(
     };
     let rollback = mutate_job(state, key, requester, |job, draft| {
         // The first attempt has recorded its time.
-        let record = history::find_request(job, RequestKind::Add, request_key, Timestamp::now());
+        let record = history::find_record(job, RequestKind::Add, request_key, Timestamp::now());
         let since = record.map_or(began, |record| record.at.0.min(began));
         let is_new = |e: &PlanEntry| e.planned_at.as_ref().is_some_and(|at| at.0 >= since);
         let of_request = draft
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn learner_group_counts_all_pods_before_they_are_planned() {
-        let unit = |name: &str| {
+        let aggregator = |name: &str| {
             json!({
                 "name": name, "type": "Aggregator", "origin": "Requested", "index": 0, "resources": {"gpus": "4"},
             })
@@ -414,15 +414,29 @@ mod tests {
         let member = |name: &str| {
             json!({
                 "name": name, "type": "DDPLearner", "origin": "Requested", "index": 0,
-                "ddp": {"aggregator": "led", "worldSize": 4, "startRank": 0},
+                "ddp": {"aggregator": "with_members", "worldSize": 4, "startRank": 0},
             })
         };
         let count = |plan: serde_json::Value| {
             let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
             count_pods(&plan)
         };
-        assert_eq!(count(json!([unit("bare")])), 5);
-        assert_eq!(count(json!([unit("led"), member("d"), member("e")])), 3);
-        assert_eq!(count(json!([unit("led"), member("d"), unit("bare")])), 7);
+        assert_eq!(count(json!([aggregator("without_members")])), 5);
+        assert_eq!(
+            count(json!([
+                aggregator("with_members"),
+                member("d"),
+                member("e")
+            ])),
+            3
+        );
+        assert_eq!(
+            count(json!([
+                aggregator("with_members"),
+                member("d"),
+                aggregator("without_members")
+            ])),
+            7
+        );
     }
 }

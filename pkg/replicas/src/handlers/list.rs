@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     State,
-    authorize::{Action, Requester, Source, authorize},
+    authorize::{Access, Requester, Source, authorize},
     error::{Error, Result},
     list_cache::{CachedList, join_lists},
     state::{JobRef, SharedState},
@@ -41,7 +41,7 @@ pub(crate) async fn list(
     let query = Query::parse(&uri)?;
     state.wait_for_cache_sync().await?;
     let coordinator = query.coordinator.as_deref();
-    let action = Action::Read {
+    let access = Access::Read {
         namespace: query.namespace.as_deref(),
         job: coordinator
             .map(|name| names::job_of_coordinator(name).unwrap_or(name))
@@ -52,20 +52,20 @@ pub(crate) async fn list(
                     .and_then(names::job_of_aggregator)
             }),
     };
-    let requester = authorize(&state, &source, action).await?;
+    let requester = authorize(&state, &source, access).await?;
     let Some(namespace) = query.namespace.as_deref() else {
         let own = match &requester {
             Requester::Pod(pod, _) => Some(pod.namespace.as_str()),
-            Requester::Other => None,
+            Requester::TokenOrAnonymous => None,
         };
         return list_all(&state, own);
     };
     if let Some(aggregator) = &query.aggregator {
         // The requester may read this coordinator's job only, so the existence of aggregators of
         // other jobs is not revealed.
-        let of = names::job_of_aggregator(aggregator).map(names::coordinator_name);
+        let own_coordinator = names::job_of_aggregator(aggregator).map(names::coordinator_name);
         if let Some(coordinator) = coordinator
-            && of.as_deref() != Some(coordinator)
+            && own_coordinator.as_deref() != Some(coordinator)
         {
             return Err(Error::NotFound(format!(
                 "coordinator {coordinator} has no aggregator {aggregator}"
@@ -77,11 +77,11 @@ pub(crate) async fn list(
         {
             return Err(replica_not_found(namespace, name));
         }
-        let of = AggregatorQuery {
+        let query = AggregatorQuery {
             aggregator,
             only: query.name.as_deref(),
         };
-        return success_response("", aggregator_processes(&state, &key, &job, of));
+        return success_response("", aggregator_processes(&state, &key, &job, query));
     }
     if let Some(name) = &query.name {
         return success_response(
@@ -121,7 +121,7 @@ fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
     }
     let key = (job.namespace().unwrap_or_default(), job.name_any());
     let (pods, list) = usable_replicas(state, &key, job, now);
-    let until = next_change(&**job, now, scheduling_grace_period(state));
+    let until = next_change(&**job, now, scheduling_wait(state));
     let list = CachedList::new(key, job.clone(), pods, until, &list)?;
     let list = Arc::new(list);
     state
@@ -132,8 +132,12 @@ fn cached_list(state: &SharedState, job: &JobRef) -> Result<Arc<CachedList>> {
 
 /// How long a new replica without a node is left out of lists: as long as the POST waits for it.
 /// See docs/decisions/0012.
-fn scheduling_grace_period(state: &SharedState) -> SignedDuration {
-    state.settings.create_wait.try_into().unwrap_or_default()
+fn scheduling_wait(state: &SharedState) -> SignedDuration {
+    state
+        .settings
+        .scheduling_wait
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// Returns the replicas that the coordinator can use, and the revision of the pods in this result.
@@ -148,7 +152,7 @@ fn usable_replicas(
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns_pod(job, pod));
-        let list = list_replicas(job, pod, was_deleted, now, scheduling_grace_period(state));
+        let list = list_replicas(job, pod, was_deleted, now, scheduling_wait(state));
         (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
@@ -202,8 +206,8 @@ fn json_response(bytes: Bytes) -> Response {
 
 fn jobs_in_namespace(state: &SharedState, namespace: Option<&str>) -> impl Iterator<Item = JobRef> {
     let in_namespace = move |job: &JobRef| {
-        let of = job.metadata.namespace.as_deref();
-        namespace.is_none_or(|namespace| of == Some(namespace))
+        let job_namespace = job.metadata.namespace.as_deref();
+        namespace.is_none_or(|namespace| job_namespace == Some(namespace))
     };
     state.jobs.list_all().into_iter().filter(in_namespace)
 }
@@ -215,10 +219,11 @@ fn single_replica(
     coordinator: Option<&str>,
     name: &str,
 ) -> Result<Replicas> {
-    let asked = |job: &JobRef| {
-        coordinator.is_none_or(|asked| asked == names::coordinator_name(&job.name_any()))
+    let has_coordinator = |job: &JobRef| {
+        coordinator
+            .is_none_or(|coordinator| coordinator == names::coordinator_name(&job.name_any()))
     };
-    for job in jobs_in_namespace(state, Some(namespace)).filter(asked) {
+    for job in jobs_in_namespace(state, Some(namespace)).filter(has_coordinator) {
         let key = (namespace.to_owned(), job.name_any());
         let Some(entry) = find_entry(job.plan_entries(), name).filter(|entry| entry.is_wanted())
         else {
@@ -226,11 +231,11 @@ fn single_replica(
         };
         if let Some(aggregator) = aggregator_of(entry) {
             // A ddp learner belongs to the list of its aggregator.
-            let of = AggregatorQuery {
+            let query = AggregatorQuery {
                 aggregator,
                 only: Some(name),
             };
-            return Ok(aggregator_processes(state, &key, &job, of));
+            return Ok(aggregator_processes(state, &key, &job, query));
         }
         let mut one = replica_urls(state, &key, &job, [(entry.role, name)]);
         let (_, usable) = usable_replicas(state, &key, &job, Timestamp::now());

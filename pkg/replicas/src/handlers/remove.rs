@@ -19,7 +19,7 @@ use crate::{
     idempotency::{
         history,
         keys::is_client_key,
-        scale_down::{ScaleDown, recorded_pod_names, recorded_scale_downs},
+        recorded_scale_down::{ScaleDown, recorded_pod_names, recorded_scale_downs},
     },
     mutate::{JobChange, ReplicaGroupRef, mutate_job},
     state::SharedState,
@@ -40,9 +40,9 @@ pub(crate) async fn remove(
     let body = read_body(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
     let (key, requester) = authorize_change(&state, &source, &request.target).await?;
-    let in_flight_keys = &state.in_flight_keys;
+    let unanswered_keys = &state.unanswered_keys;
     let idempotency_key =
-        in_flight_keys.key_for_request(RequestKind::Remove, &source, &headers, &body)?;
+        unanswered_keys.key_for_request(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_replicas(&state, &key, &request, &requester, idempotency_key.key()).await;
     let removed = idempotency_key.complete(removed)?;
     let message = result_message(request.is_empty(), "the replicas are removed");
@@ -75,9 +75,9 @@ async fn remove_replicas(
         for (role, count) in counts {
             removed.extend(scale_down_role(job, draft, &pods, role, count, &recorded));
         }
-        if !removed.is_empty() || !draft.lower.is_empty() || is_client_key(request_key) {
+        if !removed.is_empty() || !draft.scale_downs.is_empty() || is_client_key(request_key) {
             let record = history::new_record(kind, request_key, &description, removed.clone());
-            draft.answers = Some(record);
+            draft.new_record = Some(record);
         }
         Ok(removed)
     })
@@ -145,15 +145,15 @@ fn scale_down_role(
         let unplanned = unplanned.min(left);
         if unplanned > 0 {
             let by = i32::try_from(unplanned).unwrap_or(i32::MAX);
-            draft.lower.entry(group).or_default().by += by;
+            draft.scale_downs.entry(group).or_default().by += by;
             left -= unplanned;
         }
     }
     for name in scale_down_declared(&mut draft.plan, pods, role, left) {
         let group = find_entry(&draft.plan, &name).and_then(|entry| entry.group.clone());
-        let fewer = draft.lower.entry((role, group)).or_default();
-        fewer.by += 1;
-        fewer.names.push(name.clone());
+        let scale_down = draft.scale_downs.entry((role, group)).or_default();
+        scale_down.by += 1;
+        scale_down.names.push(name.clone());
         removed.push(name);
     }
     removed
@@ -235,14 +235,17 @@ mod tests {
 
     fn lowered_by(draft: &JobChange, group: Option<&str>) -> i32 {
         let group = (Role::Collector, group.map(str::to_owned));
-        draft.lower.get(&group).map_or(0, |fewer| fewer.by)
+        draft
+            .scale_downs
+            .get(&group)
+            .map_or(0, |scale_down| scale_down.by)
     }
 
     #[test]
     fn requested_replicas_are_removed_before_declared_ones() {
         let mut draft = draft(2, 0, 2);
         assert_eq!(scale_down(&job(2, 0), &mut draft, 1), ["requested1"]);
-        assert!(draft.lower.is_empty());
+        assert!(draft.scale_downs.is_empty());
         assert_eq!(
             scale_down(&job(2, 0), &mut draft, 2),
             ["declared1", "requested0"]
@@ -309,10 +312,10 @@ mod tests {
         second.plan.push(next);
         remove_recorded(&mut second.plan, &removed);
         assert_eq!(
-            scale_down_again(&job(2, 0), &mut second, 2, &first.lower),
+            scale_down_again(&job(2, 0), &mut second, 2, &first.scale_downs),
             removed
         );
-        assert!(second.lower.is_empty());
+        assert!(second.scale_downs.is_empty());
         let wanted = second.plan.iter().filter(|e| e.is_wanted());
         let wanted: Vec<_> = wanted.map(|e| e.name.as_str()).collect();
         assert_eq!(wanted, ["declared0", "declared1"]);
@@ -327,8 +330,8 @@ mod tests {
         let ours = scale_down(&job(3, 0), &mut second, 2);
         assert_eq!(ours, ["declared1", "declared2"]);
         let group = (Role::Collector, None);
-        assert_eq!(second.lower[&group].by, 2);
-        let mut names = second.lower[&group].names.clone();
+        assert_eq!(second.scale_downs[&group].by, 2);
+        let mut names = second.scale_downs[&group].names.clone();
         names.sort();
         assert_eq!(names, ours);
     }

@@ -1,17 +1,17 @@
-//! The request history in the status of a job: recent requests that changed the plan. Each replica of
-//! the endpoint answers a repeated request from it. See docs/decisions/0009.
+//! The request history in the status of a job: the records of recent requests that changed the plan.
+//! Each replica of the endpoint answers a repeated request from its record. See docs/decisions/0009.
 
-use di_api::{AnsweredRequest, RequestKind};
+use di_api::{RequestKind, RequestRecord};
 use di_cache::JobView;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::error::{Error, Result};
 
-/// How long a request is kept. Clients repeat a request within this time or never.
+/// How long a record is kept. Clients repeat a request within this time or never.
 pub(crate) const RETENTION: SignedDuration = SignedDuration::from_mins(10);
-const MAX_REQUESTS: usize = 32;
-/// Limit of names over all requests: the status must stay below the size limit of an object.
+const MAX_RECORDS: usize = 32;
+/// Limit of names over all records: the status must stay below the size limit of an object.
 const MAX_NAMES: usize = 2048;
 
 /// Returns the record of a repeated request.
@@ -22,44 +22,46 @@ pub(crate) fn find_replay<'a>(
     job: &'a JobView,
     kind: RequestKind,
     key: &str,
-    asked: &str,
+    request_summary: &str,
     now: Timestamp,
-) -> Result<Option<&'a AnsweredRequest>> {
-    let found = find_request(job, kind, key, now);
-    match found.filter(|found| !found.asked.is_empty() && found.asked != asked) {
+) -> Result<Option<&'a RequestRecord>> {
+    let found = find_record(job, kind, key, now);
+    match found.filter(|found| {
+        !found.request_summary.is_empty() && found.request_summary != request_summary
+    }) {
         Some(other) => Err(Error::Conflict(format!(
             "the Idempotency-Key {key} was used by another request, for {}; use a new key for a new request",
-            other.asked
+            other.request_summary
         ))),
         None => Ok(found),
     }
 }
 
 /// Returns the recent record of this kind and key.
-pub(crate) fn find_request<'a>(
+pub(crate) fn find_record<'a>(
     job: &'a JobView,
     kind: RequestKind,
     key: &str,
     now: Timestamp,
-) -> Option<&'a AnsweredRequest> {
+) -> Option<&'a RequestRecord> {
     let mut all = job.requests.iter();
-    all.find(|request| request.kind == kind && request.key == key && is_unexpired(&request.at, now))
+    all.find(|record| record.kind == kind && record.key == key && is_unexpired(&record.at, now))
 }
 
-/// Whether a request of this time may still be repeated.
+/// Whether a request that was recorded at this time may still be repeated.
 pub(crate) fn is_unexpired(at: &Time, now: Timestamp) -> bool {
     now.duration_since(at.0) < RETENTION
 }
 
-/// Adds a record and drops the oldest ones.
-pub(crate) fn record_request(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Timestamp) {
-    all.retain(|request| is_unexpired(&request.at, now));
+/// Adds a record, and drops expired records, then the oldest above the limits.
+pub(crate) fn add_record(all: &mut Vec<RequestRecord>, new: RequestRecord, now: Timestamp) {
+    all.retain(|record| is_unexpired(&record.at, now));
     all.push(new);
     let mut names = 0;
-    let newest = all.iter().rev().take(MAX_REQUESTS);
+    let newest = all.iter().rev().take(MAX_RECORDS);
     let kept = newest
-        .take_while(|request| {
-            names += request.released.len();
+        .take_while(|record| {
+            names += record.released.len();
             names <= MAX_NAMES
         })
         .count();
@@ -71,13 +73,13 @@ pub(crate) fn record_request(all: &mut Vec<AnsweredRequest>, new: AnsweredReques
 pub(crate) fn new_record(
     kind: RequestKind,
     key: &str,
-    asked: &str,
+    request_summary: &str,
     released: Vec<String>,
-) -> AnsweredRequest {
-    AnsweredRequest {
+) -> RequestRecord {
+    RequestRecord {
         kind,
         key: key.to_owned(),
-        asked: asked.to_owned(),
+        request_summary: request_summary.to_owned(),
         at: Time(Timestamp::now()),
         released,
     }
@@ -88,25 +90,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_requests_are_kept_within_limits() {
+    fn newest_records_are_kept_within_limits() {
         let now = Timestamp::now();
-        let request = |key: usize, released: usize| AnsweredRequest {
+        let record = |key: usize, released: usize| RequestRecord {
             released: vec!["name".into(); released],
             ..new_record(RequestKind::Remove, &key.to_string(), "", Vec::new())
         };
-        let keys = |all: &[AnsweredRequest]| -> Vec<usize> {
+        let keys = |all: &[RequestRecord]| -> Vec<usize> {
             all.iter().map(|r| r.key.parse().unwrap()).collect()
         };
         let mut all = Vec::new();
         for key in 0..40 {
-            record_request(&mut all, request(key, 1), now);
+            add_record(&mut all, record(key, 1), now);
         }
         assert_eq!(keys(&all), (8..40).collect::<Vec<_>>());
-        record_request(&mut all, request(40, 2047), now);
+        add_record(&mut all, record(40, 2047), now);
         assert_eq!(keys(&all), [39, 40]);
-        record_request(&mut all, request(41, 9000), now);
+        add_record(&mut all, record(41, 9000), now);
         assert_eq!(keys(&all), [41]);
-        record_request(&mut all, request(42, 0), now + RETENTION);
+        add_record(&mut all, record(42, 0), now + RETENTION);
         assert_eq!(keys(&all), [42]);
     }
 }

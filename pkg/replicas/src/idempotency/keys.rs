@@ -24,22 +24,24 @@ const MAX_KEYS: usize = 4096;
 /// First character of generated keys.
 const GENERATED_PREFIX: char = '~';
 
-/// Generated keys of requests that got no definite response.
+/// Generated keys of requests that are no longer running and got no definite response.
+///
+/// A repeated request takes its key out while it runs.
 #[derive(Debug, Default)]
-pub(crate) struct InFlightKeys {
+pub(crate) struct UnansweredKeys {
     hasher: RandomState,
     /// By hash of the request. Equal requests that ran at the same time have one key each.
-    kept: Mutex<HashMap<u64, Vec<(String, Instant)>>>,
+    unanswered: Mutex<HashMap<u64, Vec<(String, Instant)>>>,
 }
 
 /// The key of a running request.
 pub(crate) struct IdempotencyKey<'a> {
     key: String,
-    /// The cache to return a generated key to; none for a key of the client.
-    kept: Option<(&'a InFlightKeys, u64)>,
+    /// Where to put a generated key back; none for a key of the client.
+    put_back: Option<(&'a UnansweredKeys, u64)>,
 }
 
-impl InFlightKeys {
+impl UnansweredKeys {
     /// Returns the client's key, the key of an unanswered equal request, or a new key.
     pub(crate) fn key_for_request(
         &self,
@@ -49,15 +51,21 @@ impl InFlightKeys {
         body: &[u8],
     ) -> Result<IdempotencyKey<'_>> {
         if let Some(key) = client_key(headers)? {
-            return Ok(IdempotencyKey { key, kept: None });
+            return Ok(IdempotencyKey {
+                key,
+                put_back: None,
+            });
         }
         let request = self.hasher.hash_one((kind, source, body));
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let earlier = kept.remove(&request).and_then(|mut keys| {
+        let mut unanswered = self
+            .unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let earlier = unanswered.remove(&request).and_then(|mut keys| {
             keys.retain(is_fresh);
             let key = keys.pop();
             if !keys.is_empty() {
-                kept.insert(request, keys);
+                unanswered.insert(request, keys);
             }
             key
         });
@@ -72,7 +80,7 @@ impl InFlightKeys {
         );
         Ok(IdempotencyKey {
             key,
-            kept: Some((self, request)),
+            put_back: Some((self, request)),
         })
     }
 }
@@ -85,7 +93,7 @@ impl IdempotencyKey<'_> {
     /// Drops the key if the request has a definite result.
     pub(crate) fn complete<T>(mut self, result: Result<T>) -> Result<T> {
         if !matches!(&result, Err(error) if error.is_retryable()) {
-            self.kept = None;
+            self.put_back = None;
         }
         result
     }
@@ -94,22 +102,26 @@ impl IdempotencyKey<'_> {
 /// A cancelled request (client disconnected, timeout) may have been served, so its key is kept.
 impl Drop for IdempotencyKey<'_> {
     fn drop(&mut self) {
-        let Some((in_flight_keys, request)) = self.kept else {
+        let Some((unanswered_keys, request)) = self.put_back else {
             return;
         };
-        let mut kept = in_flight_keys
-            .kept
+        let mut unanswered = unanswered_keys
+            .unanswered
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let count_keys = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
-        if count_keys(&kept) >= MAX_KEYS {
-            kept.retain(|_, keys| keys.iter().any(is_fresh));
+        let count_keys =
+            |unanswered: &HashMap<u64, Vec<_>>| unanswered.values().map(Vec::len).sum::<usize>();
+        if count_keys(&unanswered) >= MAX_KEYS {
+            unanswered.retain(|_, keys| keys.iter().any(is_fresh));
         }
-        if count_keys(&kept) >= MAX_KEYS {
-            kept.clear();
+        if count_keys(&unanswered) >= MAX_KEYS {
+            unanswered.clear();
         }
         let key = std::mem::take(&mut self.key);
-        kept.entry(request).or_default().push((key, Instant::now()));
+        unanswered
+            .entry(request)
+            .or_default()
+            .push((key, Instant::now()));
     }
 }
 
@@ -142,14 +154,14 @@ mod tests {
     use super::*;
 
     fn complete_request(
-        in_flight_keys: &InFlightKeys,
+        unanswered_keys: &UnansweredKeys,
         source: &Source,
         body: &[u8],
         answer: Result<()>,
     ) -> String {
         let headers = HeaderMap::new();
         let idempotency_key =
-            in_flight_keys.key_for_request(RequestKind::Add, source, &headers, body);
+            unanswered_keys.key_for_request(RequestKind::Add, source, &headers, body);
         let idempotency_key = idempotency_key.unwrap();
         let key = idempotency_key.key().to_owned();
         idempotency_key.complete(answer).ok();
@@ -158,48 +170,48 @@ mod tests {
 
     #[test]
     fn unanswered_request_keeps_its_key_when_repeated() {
-        let in_flight_keys = InFlightKeys::default();
+        let unanswered_keys = UnansweredKeys::default();
         let (a, b) = (
             Source::from_address("10.0.0.1"),
             Source::from_address("10.0.0.2"),
         );
         let passing = || Err(Error::Unavailable(String::new()));
-        let first = complete_request(&in_flight_keys, &a, b"x", passing());
+        let first = complete_request(&unanswered_keys, &a, b"x", passing());
         assert_ne!(
-            complete_request(&in_flight_keys, &b, b"x", Ok(())),
+            complete_request(&unanswered_keys, &b, b"x", Ok(())),
             first,
             "another requester"
         );
         assert_ne!(
-            complete_request(&in_flight_keys, &a, b"y", Ok(())),
+            complete_request(&unanswered_keys, &a, b"y", Ok(())),
             first,
             "another body"
         );
         assert_eq!(
-            complete_request(&in_flight_keys, &a, b"x", passing()),
+            complete_request(&unanswered_keys, &a, b"x", passing()),
             first
         );
-        assert_eq!(complete_request(&in_flight_keys, &a, b"x", Ok(())), first);
+        assert_eq!(complete_request(&unanswered_keys, &a, b"x", Ok(())), first);
         let next = complete_request(
-            &in_flight_keys,
+            &unanswered_keys,
             &a,
             b"x",
             Err(Error::Conflict(String::new())),
         );
         assert_ne!(next, first, "it was answered");
         assert_ne!(
-            complete_request(&in_flight_keys, &a, b"x", Ok(())),
+            complete_request(&unanswered_keys, &a, b"x", Ok(())),
             next,
             "it was rejected"
         );
-        assert!(in_flight_keys.kept.lock().unwrap().is_empty());
+        assert!(unanswered_keys.unanswered.lock().unwrap().is_empty());
     }
 
     #[test]
     fn equal_unanswered_requests_keep_their_keys() {
-        let in_flight_keys = InFlightKeys::default();
+        let unanswered_keys = UnansweredKeys::default();
         let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
-        let new = || in_flight_keys.key_for_request(RequestKind::Add, &source, &headers, b"x");
+        let new = || unanswered_keys.key_for_request(RequestKind::Add, &source, &headers, b"x");
         let keys = |requests: &[IdempotencyKey<'_>]| {
             let mut keys: Vec<_> = requests.iter().map(|t| t.key().to_owned()).collect();
             keys.sort();
@@ -216,9 +228,9 @@ mod tests {
 
     #[test]
     fn concurrent_equal_requests_get_different_keys() {
-        let in_flight_keys = InFlightKeys::default();
+        let unanswered_keys = UnansweredKeys::default();
         let (source, headers) = (Source::from_address("10.0.0.1"), HeaderMap::new());
-        let new = || in_flight_keys.key_for_request(RequestKind::Remove, &source, &headers, b"x");
+        let new = || unanswered_keys.key_for_request(RequestKind::Remove, &source, &headers, b"x");
         let (first, second) = (new().unwrap(), new().unwrap());
         assert_ne!(first.key(), second.key());
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{write::status_fields, *};
 use crate::idempotency::{
     history,
-    scale_down::{self, recorded_pod_names, recorded_scale_downs},
+    recorded_scale_down::{self, recorded_pod_names, recorded_scale_downs},
 };
 
 fn entry(name: &str, role: Role) -> PlanEntry {
@@ -27,7 +27,7 @@ fn status_patch_applies_to_new_and_existing_status() {
             entry("b", Role::Learner),
             removing.clone(),
         ],
-        answers: Some(history::new_record(
+        new_record: Some(history::new_record(
             RequestKind::Add,
             "key",
             "collectors 2",
@@ -76,10 +76,10 @@ fn retry_delay_grows_within_bounds() {
 fn record_scale_down(
     job: &mut Value,
     key: &str,
-    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
+    scale_downs: &HashMap<ReplicaGroupRef, ScaleDown>,
     now: Timestamp,
 ) {
-    let fields = scale_down::record_fields(&view(job), key, lower, now);
+    let fields = recorded_scale_down::record_fields(&view(job), key, scale_downs, now);
     let patch = di_api::guarded_patches(Some("5"), fields);
     json_patch::patch(job, &patch).unwrap();
 }
@@ -106,9 +106,10 @@ fn scale_down_is_recorded_with_its_request_key() {
     ]);
     let more = HashMap::from([(plain.clone(), scale_down_by(3, &["z"]))]);
     let now = Timestamp::UNIX_EPOCH;
-    let record_now = |job: &mut Value, key: &str, lower: &HashMap<ReplicaGroupRef, ScaleDown>| {
-        record_scale_down(job, key, lower, now);
-    };
+    let record_now =
+        |job: &mut Value, key: &str, scale_downs: &HashMap<ReplicaGroupRef, ScaleDown>| {
+            record_scale_down(job, key, scale_downs, now);
+        };
     let recorded = |job: &JobView, key: &str| recorded_scale_downs(job, key, now);
     record_now(&mut job, "a", &both);
     assert_eq!(recorded(&view(&job), "a"), both);
@@ -144,8 +145,8 @@ fn scale_down_record_keeps_newest_names_within_size_limit() {
     let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for key in ["old", "new"] {
-        let lower = HashMap::from([(group.clone(), scale_down_by(1000, &["x"; 1000]))]);
-        record_scale_down(&mut job, key, &lower, now);
+        let scale_downs = HashMap::from([(group.clone(), scale_down_by(1000, &["x"; 1000]))]);
+        record_scale_down(&mut job, key, &scale_downs, now);
     }
     for (key, names) in [("old", 24), ("new", 1000)] {
         let record = &recorded_scale_downs(&view(&job), key, now)[&group];
@@ -166,8 +167,8 @@ fn pods_to_delete_annotation_merges_new_and_planned_names() {
     let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for names in [&["x", "y"][..], &[]] {
-        let lower = HashMap::from([(group.clone(), scale_down_by(2, names))]);
-        record_scale_down(&mut job, "key", &lower, now);
+        let scale_downs = HashMap::from([(group.clone(), scale_down_by(2, names))]);
+        record_scale_down(&mut job, "key", &scale_downs, now);
         let annotation = &job["metadata"]["annotations"][names::PODS_TO_DELETE_ANNOTATION];
         assert_eq!(annotation, "theirs,x,y");
     }
@@ -232,7 +233,7 @@ fn expired_idempotency_key_is_usable_again() {
         "status": {"requests": [request]},
     });
     let has_request = |job: &Value, now: Timestamp| {
-        history::find_request(&view(job), RequestKind::Remove, "nightly", now).is_some()
+        history::find_record(&view(job), RequestKind::Remove, "nightly", now).is_some()
     };
     assert!(has_request(&job, in_time) && !has_request(&job, late));
 

@@ -10,7 +10,7 @@ use crate::{
     error::Result,
     idempotency::{
         history,
-        scale_down::{self, ScaleDown},
+        recorded_scale_down::{self, ScaleDown},
     },
     state::{JobRef, SharedState, call_api},
 };
@@ -22,11 +22,11 @@ pub(super) async fn write_change(
     draft: JobChange,
 ) -> Result<JobRef> {
     let mut job = job.clone();
-    if !draft.lower.is_empty() {
-        let request = draft.answers.as_ref().map_or("", |request| &request.key);
-        job = lower_declared_counts(state, &job, request, &draft.lower).await?;
+    if !draft.scale_downs.is_empty() {
+        let request_key = draft.new_record.as_ref().map_or("", |record| &record.key);
+        job = lower_declared_counts(state, &job, request_key, &draft.scale_downs).await?;
     }
-    if draft.answers.is_none() && draft.rolled_back_request.is_none() && draft.plan == job.plan {
+    if draft.new_record.is_none() && draft.rolled_back_request.is_none() && draft.plan == job.plan {
         return Ok(job);
     }
     let written = call_api("write the status of the DIJob", async {
@@ -52,13 +52,13 @@ pub(super) fn status_fields(
         "collectors": count(&[Role::Collector]),
         "learners": count(&[Role::Learner, Role::Aggregator]),
     });
-    if draft.answers.is_some() || draft.rolled_back_request.is_some() {
+    if draft.new_record.is_some() || draft.rolled_back_request.is_some() {
         let mut requests = job.requests.clone();
         if let Some((kind, key)) = &draft.rolled_back_request {
-            requests.retain(|request| request.kind != *kind || request.key != *key);
+            requests.retain(|record| record.kind != *kind || record.key != *key);
         }
-        if let Some(request) = draft.answers {
-            history::record_request(&mut requests, request, now);
+        if let Some(record) = draft.new_record {
+            history::add_record(&mut requests, record, now);
         }
         status["requests"] = json!(requests);
     }
@@ -81,18 +81,18 @@ async fn lower_declared_counts(
     state: &SharedState,
     job: &JobRef,
     request: &str,
-    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
+    scale_downs: &HashMap<ReplicaGroupRef, ScaleDown>,
 ) -> Result<JobRef> {
-    let counts = lower
+    let counts = scale_downs
         .iter()
-        .filter_map(|(group, fewer)| declared_count_field(job, group, fewer.by));
-    let fields = counts.chain(scale_down::record_fields(
+        .filter_map(|(group, scale_down)| declared_count_field(job, group, scale_down.by));
+    let fields = counts.chain(recorded_scale_down::record_fields(
         job,
         request,
-        lower,
+        scale_downs,
         Timestamp::now(),
     ));
-    let sent = call_api("lower the declared replicas of the DIJob", async {
+    let sent = call_api("scale_downs the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
     Ok(state.jobs.record_write(sent.await?))

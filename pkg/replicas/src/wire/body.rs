@@ -154,7 +154,7 @@ fn parse_pod_name<'a>(name_or_url: &'a str, namespace: &str) -> Option<&'a str> 
         .map_or(name_or_url, |(_, rest)| rest);
     let host = host.split(['/', ':']).next().unwrap_or(host);
     match host.rsplit_once('.') {
-        Some((pod, of)) => (of == namespace).then_some(pod),
+        Some((pod, pod_namespace)) => (pod_namespace == namespace).then_some(pod),
         None => Some(host),
     }
 }

@@ -138,7 +138,7 @@ async fn f22_foreign_pod_with_planned_name_is_not_counted() {
     let space = Space::new().await;
     let settings = Settings {
         allow_anonymous: true,
-        create_wait: Duration::ZERO,
+        scheduling_wait: Duration::ZERO,
         ..Settings::default()
     };
     let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;

@@ -340,7 +340,7 @@ fn coordinator_deleted_after_its_end_ends_job() {
         world.exit(COORDINATOR, code, "");
         let mut deleted = world.pods.remove(COORDINATOR).unwrap();
         deleted.deleting = deleting;
-        world.deleted_coordinator = Some(deleted);
+        world.final_coordinator_state = Some(deleted);
         world.settle();
         let phase = world.status().phase;
         assert_eq!(

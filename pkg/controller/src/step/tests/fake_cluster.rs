@@ -25,7 +25,7 @@ pub(super) struct World {
     pub job_deleted: bool,
     pub live_reads: HashMap<String, bool>,
     pub last_error: Option<ReconcileError>,
-    pub deleted_coordinator: Option<PodView>,
+    pub final_coordinator_state: Option<PodView>,
     /// Pods of the API server.
     objects: BTreeMap<String, Pod>,
     serial: u32,
@@ -57,7 +57,7 @@ impl World {
             job_deleted: false,
             live_reads: HashMap::new(),
             last_error: None,
-            deleted_coordinator: None,
+            final_coordinator_state: None,
             objects: BTreeMap::new(),
             serial: 0,
         }
@@ -82,7 +82,7 @@ impl World {
             nodes: Some(&self.nodes),
             aggregator: &self.aggregator,
             last_error: self.last_error.as_ref(),
-            deleted_coordinator: self.deleted_coordinator.as_ref(),
+            final_coordinator_state: self.final_coordinator_state.as_ref(),
             live_reads: &self.live_reads,
             now: self.now,
         };

@@ -320,7 +320,7 @@ fn learner_group_is_not_split_before_nodes_are_listed() {
         nodes: None,
         aggregator: &world.aggregator,
         last_error: None,
-        deleted_coordinator: None,
+        final_coordinator_state: None,
         live_reads: &std::collections::HashMap::new(),
         now: world.now,
     };

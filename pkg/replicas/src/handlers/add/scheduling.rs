@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{authorize::owns_pod, state::SharedState};
 
-/// Waits until each pod has a scheduling result, at most `create_wait`, so that a list right after it
+/// Waits until each pod has a scheduling result, at most `scheduling_wait`, so that a list right after it
 /// leaves out pods that do not fit. See docs/decisions/0012.
 ///
 /// Returns the message of the API server if it rejects these pods. It may reject other pods of the job
@@ -21,7 +21,7 @@ pub(super) async fn wait_for_scheduling(
     planned: &[(Role, String)],
     last: Instant,
 ) -> Option<String> {
-    let longest = state.settings.create_wait;
+    let longest = state.settings.scheduling_wait;
     let deadline = Instant::now() + longest;
     let mut unscheduled: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
     let mut fewest = None;

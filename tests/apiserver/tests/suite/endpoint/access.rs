@@ -22,7 +22,7 @@ const UNKNOWN_IP: &str = "127.0.7.9";
 async fn start_guarded_endpoint(space: &Space) -> Endpoint {
     let settings = Settings {
         kubelet_wait: std::time::Duration::ZERO,
-        create_wait: std::time::Duration::ZERO,
+        scheduling_wait: std::time::Duration::ZERO,
         ..Settings::default()
     };
     let endpoint = Endpoint::start_with(space, "endpoint", settings).await;

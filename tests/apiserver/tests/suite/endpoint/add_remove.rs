@@ -95,7 +95,7 @@ async fn repeated_request_with_key_returns_same_answer() {
 /// Starts an endpoint that waits longer for pods than the manager needs to be rejected.
 async fn start_patient_endpoint(space: &Space) -> Endpoint {
     let settings = Settings {
-        create_wait: Duration::from_secs(15),
+        scheduling_wait: Duration::from_secs(15),
         allow_anonymous: true,
         ..Settings::default()
     };

@@ -18,7 +18,7 @@ const COORDINATOR: &str = "job-coordinator";
 async fn start_endpoint(space: &Space, agent: &str, kubelet_wait: Duration) -> Endpoint {
     let settings = Settings {
         kubelet_wait,
-        create_wait: Duration::ZERO,
+        scheduling_wait: Duration::ZERO,
         ..Settings::default()
     };
     Endpoint::start_with(space, agent, settings).await

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 fn open_settings() -> Settings {
     Settings {
         allow_anonymous: true,
-        create_wait: Duration::ZERO,
+        scheduling_wait: Duration::ZERO,
         ..Settings::default()
     }
 }
@@ -132,7 +132,7 @@ async fn unkeyed_retry_after_disconnect_returns_same_replicas() {
     );
     let settings = Settings {
         // No pod runs, so the endpoint waits before it responds.
-        create_wait: Duration::from_secs(10),
+        scheduling_wait: Duration::from_secs(10),
         ..open_settings()
     };
     let endpoint = start_endpoint(&space, "endpoint", settings).await;

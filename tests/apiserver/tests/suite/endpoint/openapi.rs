@@ -72,7 +72,7 @@ async fn openapi_document_matches_responses() {
     let manager = space.manager("manager");
     let settings = Settings {
         allow_anonymous: true,
-        create_wait: Duration::ZERO,
+        scheduling_wait: Duration::ZERO,
         ..Settings::default()
     };
     let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;

@@ -11,10 +11,10 @@ use di_replicas::Settings;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-fn open_settings(create_wait: Duration) -> Settings {
+fn open_settings(scheduling_wait: Duration) -> Settings {
     Settings {
         allow_anonymous: true,
-        create_wait,
+        scheduling_wait,
         request_timeout: Duration::from_secs(120),
         ..Settings::default()
     }
@@ -32,11 +32,12 @@ struct ObservedEndpoint {
 }
 
 impl ObservedEndpoint {
-    async fn start(space: &Space, create_wait: Duration) -> Self {
+    async fn start(space: &Space, scheduling_wait: Duration) -> Self {
         let client = space.server.client_of_manager("observed", &space.namespace);
         let proxy = Proxy::start(client);
         let endpoint =
-            Endpoint::start_with_client(space, proxy.client(), open_settings(create_wait)).await;
+            Endpoint::start_with_client(space, proxy.client(), open_settings(scheduling_wait))
+                .await;
         Self { endpoint, proxy }
     }
 
@@ -172,7 +173,7 @@ async fn list_shows_own_writes_without_live_reads() {
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let hasty = ObservedEndpoint::start(&space, Duration::ZERO).await;
-    let usual = ObservedEndpoint::start(&space, Settings::default().create_wait).await;
+    let usual = ObservedEndpoint::start(&space, Settings::default().scheduling_wait).await;
     space.create(&Job::new("job", 1).learners(0)).await;
     space.until_settled("job").await;
     hasty.wait_until_known("job").await;

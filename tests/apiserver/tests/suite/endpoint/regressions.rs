@@ -107,7 +107,7 @@ async fn f41_removed_pod_keeps_its_grace_period() {
     let manager = space.manager("manager");
     let settings = di_replicas::Settings {
         allow_anonymous: true,
-        create_wait: Duration::ZERO,
+        scheduling_wait: Duration::ZERO,
         ..di_replicas::Settings::default()
     };
     let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;

@@ -6,11 +6,11 @@ use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually, report_unsch
 use di_replicas::Settings;
 
 /// Starts an endpoint with this wait, and a job without replicas.
-async fn start_world(create_wait: Duration) -> (Space, Endpoint) {
+async fn start_world(scheduling_wait: Duration) -> (Space, Endpoint) {
     let space = Space::new().await.without_random_faults("it is timed");
     let settings = Settings {
         allow_anonymous: true,
-        create_wait,
+        scheduling_wait,
         request_timeout: Duration::from_secs(120),
         ..Settings::default()
     };

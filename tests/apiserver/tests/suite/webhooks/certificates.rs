@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use di_admission::{Bundle, Settings};
+use di_admission::{ServingCert, Settings};
 use di_apiserver_tests::{Job, Space, Webhooks, eventually};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -181,11 +181,11 @@ async fn damaged_secret_is_recreated_and_fails_no_request() {
             // The certificate expired almost a day ago.
             let names = Settings::default().dns_names();
             let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
-            let expired = Bundle::issue(&names, hour, None, Timestamp::now() - day).unwrap();
+            let expired = ServingCert::issue(&names, hour, None, Timestamp::now() - day).unwrap();
             for (part, text) in [
                 ("tls.crt", expired.certificate),
                 ("tls.key", expired.key),
-                ("ca.crt", expired.authorities),
+                ("ca.crt", expired.ca),
             ] {
                 data.insert(part.to_owned(), ByteString(text));
             }

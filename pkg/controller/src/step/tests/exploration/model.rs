@@ -213,7 +213,7 @@ impl Model {
                 nodes: Some(&self.nodes),
                 aggregator: &self.aggregator,
                 last_error: self.last_error.as_ref(),
-                deleted_coordinator: None,
+                final_coordinator_state: None,
                 live_reads: &cache.live_reads,
                 now: self.now,
             },

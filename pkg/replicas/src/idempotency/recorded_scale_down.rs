@@ -1,5 +1,5 @@
 //! Records which requests lowered the declared counts, and the names that are deleted for it, in
-//! annotations that are written together with the counts. A repeated request must not lower the counts
+//! annotations that are written together with the counts. A repeated request must not scale_downs the counts
 //! twice, and another request must not choose the same names. See docs/decisions/0009 and 0014.
 
 use std::collections::HashMap;
@@ -50,10 +50,10 @@ pub(crate) fn recorded_scale_downs(
     now: Timestamp,
 ) -> HashMap<ReplicaGroupRef, ScaleDown> {
     let all = read_records(job, now).into_iter();
-    let all = all.filter(|lowered| lowered.key == key);
-    all.map(|of| {
-        let (by, names) = (of.by, of.names);
-        ((of.role, of.group), ScaleDown { by, names })
+    let all = all.filter(|record| record.key == key);
+    all.map(|record| {
+        let (by, names) = (record.by, record.names);
+        ((record.role, record.group), ScaleDown { by, names })
     })
     .collect()
 }
@@ -61,46 +61,46 @@ pub(crate) fn recorded_scale_downs(
 /// Returns the names that recent requests of any key delete.
 pub(crate) fn recorded_pod_names(job: &JobView, now: Timestamp) -> Vec<String> {
     let all = read_records(job, now).into_iter();
-    all.flat_map(|lowered| lowered.names).collect()
+    all.flat_map(|record| record.names).collect()
 }
 
 /// Returns the annotations that record the scale-down of this key, each a path and its value.
 pub(crate) fn record_fields(
     job: &JobView,
     key: &str,
-    lower: &HashMap<ReplicaGroupRef, ScaleDown>,
+    scale_downs: &HashMap<ReplicaGroupRef, ScaleDown>,
     now: Timestamp,
 ) -> Vec<(Vec<String>, Value)> {
     let mut all = read_records(job, now);
-    for ((role, group), fewer) in lower {
+    for ((role, group), scale_down) in scale_downs {
         let same = |old: &&mut RecordedScaleDown| {
             old.key == key && old.role == *role && old.group == *group
         };
         if let Some(old) = all.iter_mut().find(same) {
-            old.by += fewer.by;
-            old.names.extend(fewer.names.iter().cloned());
+            old.by += scale_down.by;
+            old.names.extend(scale_down.names.iter().cloned());
             old.at = Some(Time(now));
         } else {
             all.push(RecordedScaleDown {
                 key: key.to_owned(),
                 role: *role,
                 group: group.clone(),
-                by: fewer.by,
-                names: fewer.names.clone(),
+                by: scale_down.by,
+                names: scale_down.names.clone(),
                 at: Some(Time(now)),
             });
         }
     }
     all.drain(..all.len().saturating_sub(MAX_RECORDS));
     let mut names_left = MAX_NAMES;
-    for lowered in all.iter_mut().rev() {
-        lowered.names.truncate(names_left);
-        names_left -= lowered.names.len();
+    for record in all.iter_mut().rev() {
+        record.names.truncate(names_left);
+        names_left -= record.names.len();
     }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
     let pods_to_delete =
-        pods_to_delete(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
+        pods_to_delete(job, scale_downs).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
     let annotations_to_set =
         std::iter::once((names::SCALE_DOWNS_ANNOTATION, text)).chain(pods_to_delete);
     let path = ["metadata", "annotations"].map(str::to_owned).to_vec();
@@ -117,10 +117,13 @@ pub(crate) fn record_fields(
 
 /// Returns the pods that the reconciler deletes first, including earlier ones that still exist.
 /// It may reconcile the lowered count before the status is written. See docs/decisions/0014.
-fn pods_to_delete(job: &JobView, lower: &HashMap<ReplicaGroupRef, ScaleDown>) -> Option<String> {
-    let new: Vec<&str> = lower
+fn pods_to_delete(
+    job: &JobView,
+    scale_downs: &HashMap<ReplicaGroupRef, ScaleDown>,
+) -> Option<String> {
+    let new: Vec<&str> = scale_downs
         .values()
-        .flat_map(|fewer| fewer.names.iter().map(String::as_str))
+        .flat_map(|scale_down| scale_down.names.iter().map(String::as_str))
         .collect();
     if new.is_empty() {
         return None;
@@ -142,6 +145,6 @@ fn read_records(job: &JobView, now: Timestamp) -> Vec<RecordedScaleDown> {
     let mut all: Vec<RecordedScaleDown> = annotations
         .and_then(|all| serde_json::from_str(all.get(names::SCALE_DOWNS_ANNOTATION)?).ok())
         .unwrap_or_default();
-    all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| is_unexpired(at, now)));
+    all.retain(|record| record.at.as_ref().is_some_and(|at| is_unexpired(at, now)));
     all
 }

@@ -1,19 +1,19 @@
 use super::*;
 
 /// A job of some 300 KB that needs 25 MB when decoded.
-fn job_with_many_nodes() -> Value {
+fn job_with_many_values() -> Value {
     let mut job = valid_job();
     job["spec"]["volumes"] = vec![json!({"": 0}); 40_000].into();
     job
 }
 
 #[test]
-fn too_many_nodes_are_denied_before_decoding() {
+fn too_many_values_are_denied_before_decoding() {
     let message = r#"dijobs.diengine.opendilab.org "cartpole" is too large: the request may have at most 300000 fields and list items, including the old object and managedFields; shorten the lists of the object"#;
     for review in [
-        create_review(&job_with_many_nodes()),
-        update_review(&valid_job(), &job_with_many_nodes()),
-        update_review(&job_with_many_nodes(), &valid_job()),
+        create_review(&job_with_many_values()),
+        update_review(&valid_job(), &job_with_many_values()),
+        update_review(&job_with_many_values(), &valid_job()),
     ] {
         let mutated = mutate(review.to_string().as_bytes()).unwrap();
         for response in [response_json(&mutated), validate_review(&review)] {
@@ -25,7 +25,7 @@ fn too_many_nodes_are_denied_before_decoding() {
             );
         }
     }
-    let mut nameless = create_review(&job_with_many_nodes());
+    let mut nameless = create_review(&job_with_many_values());
     nameless["request"]["name"] = json!("");
     nameless["request"]["object"]["metadata"] = json!({"generateName": "run-"});
     let response = validate_review(&nameless);
@@ -33,16 +33,16 @@ fn too_many_nodes_are_denied_before_decoding() {
 }
 
 #[test]
-fn deletion_is_allowed_despite_node_limit() {
-    let mut deleting = job_with_many_nodes();
+fn deletion_is_allowed_despite_value_limit() {
+    let mut deleting = job_with_many_values();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
     let mut deletion = review_of("DIJob", "v1alpha2", "DELETE", &Value::Null);
-    deletion["request"]["oldObject"] = job_with_many_nodes();
+    deletion["request"]["oldObject"] = job_with_many_values();
     for review in [deletion, update_review(&deleting, &deleting)] {
         assert_eq!(validate_review(&review)["allowed"], true);
         assert!(mutate(review.to_string().as_bytes()).unwrap().allowed);
     }
-    let unstored = update_review(&job_with_many_nodes(), &deleting);
+    let unstored = update_review(&job_with_many_values(), &deleting);
     assert_eq!(validate_review(&unstored)["allowed"], false);
 }
 
@@ -59,7 +59,7 @@ fn too_many_empty_items_are_reported_by_count() {
 }
 
 #[test]
-fn large_valid_job_is_within_node_limit() {
+fn large_valid_job_is_within_value_limit() {
     let names: Vec<_> = (0..400).map(|i| format!("VARIABLE_{i}")).collect();
     let variables: Value = names
         .iter()

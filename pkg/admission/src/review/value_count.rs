@@ -1,4 +1,4 @@
-//! Counts the JSON nodes of a body without storing them: a decoded list of `{"":0}` needs a hundred
+//! Counts the JSON values of a body without storing them: a decoded list of `{"":0}` needs a hundred
 //! times the memory of its text.
 
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::Result;
 
 /// Maximum number of list items and map entries in a body; a decoded one needs some 100 bytes. Two
 /// objects of 1 MB with managed fields have half as many.
-pub(super) const MAX_NODES: usize = 300_000;
-/// Nodes that the first entry of a map counts for, because a map allocates space for ten more.
-const FIRST_ENTRY_NODES: usize = 10;
+pub(super) const MAX_VALUES: usize = 300_000;
+/// Values that the first entry of a map counts for, because a map allocates space for ten more.
+const FIRST_ENTRY_VALUES: usize = 10;
 
-/// Whether `body` has at most [`MAX_NODES`] nodes.
-pub(super) fn is_within_node_limit(body: &[u8]) -> Result<bool> {
-    let mut budget = NodeBudget(Some(MAX_NODES));
+/// Whether `body` has at most [`MAX_VALUES`] values.
+pub(super) fn is_within_value_limit(body: &[u8]) -> Result<bool> {
+    let mut budget = ValueBudget(Some(MAX_VALUES));
     let mut json = serde_json::Deserializer::from_slice(body);
-    let counted = CountNodes(&mut budget).deserialize(&mut json);
+    let counted = CountValues(&mut budget).deserialize(&mut json);
     match counted {
         Err(_) if budget.0.is_none() => Ok(false),
         Err(error) => Err(malformed_error(&error)),
@@ -29,23 +29,23 @@ pub(super) fn is_within_node_limit(body: &[u8]) -> Result<bool> {
     }
 }
 
-/// The number of nodes left; `None` once the limit is exceeded.
-struct NodeBudget(Option<usize>);
+/// The number of values left; `None` once the limit is exceeded.
+struct ValueBudget(Option<usize>);
 
-impl NodeBudget {
-    fn take_nodes<E: Error>(&mut self, count: usize) -> Result<(), E> {
+impl ValueBudget {
+    fn take_values<E: Error>(&mut self, count: usize) -> Result<(), E> {
         self.0 = self.0.and_then(|left| left.checked_sub(count));
         match self.0 {
             Some(_) => Ok(()),
-            None => Err(E::custom("too many nodes")),
+            None => Err(E::custom("too many values")),
         }
     }
 }
 
-/// A visitor that counts the nodes of any JSON value.
-struct CountNodes<'a>(&'a mut NodeBudget);
+/// A visitor that counts the values of any JSON value.
+struct CountValues<'a>(&'a mut ValueBudget);
 
-impl<'de> DeserializeSeed<'de> for CountNodes<'_> {
+impl<'de> DeserializeSeed<'de> for CountValues<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -53,7 +53,7 @@ impl<'de> DeserializeSeed<'de> for CountNodes<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for CountNodes<'_> {
+impl<'de> Visitor<'de> for CountValues<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,18 +86,18 @@ impl<'de> Visitor<'de> for CountNodes<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let Self(budget) = self;
-        while list.next_element_seed(CountNodes(&mut *budget))?.is_some() {
-            budget.take_nodes::<A::Error>(1)?;
+        while list.next_element_seed(CountValues(&mut *budget))?.is_some() {
+            budget.take_values::<A::Error>(1)?;
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self(budget) = self;
-        let mut count = FIRST_ENTRY_NODES;
+        let mut count = FIRST_ENTRY_VALUES;
         while map.next_key::<IgnoredAny>()?.is_some() {
-            budget.take_nodes::<A::Error>(count)?;
-            map.next_value_seed(CountNodes(&mut *budget))?;
+            budget.take_values::<A::Error>(count)?;
+            map.next_value_seed(CountValues(&mut *budget))?;
             count = 1;
         }
         Ok(())
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn items_and_entries_are_counted_at_any_depth() {
-        let max = MAX_NODES;
+        let max = MAX_VALUES;
         for (text, count, weight) in [
             ("{},", max, 1),
             ("[0],", max / 2, 2),
@@ -122,11 +122,11 @@ mod tests {
             assert!(count * weight <= max);
             let list = |count: usize| format!("[{}]", text.repeat(count).trim_end_matches(','));
             assert!(
-                is_within_node_limit(list(count).as_bytes()).unwrap(),
+                is_within_value_limit(list(count).as_bytes()).unwrap(),
                 "{text}"
             );
             assert!(
-                !is_within_node_limit(list(count + 1).as_bytes()).unwrap(),
+                !is_within_value_limit(list(count + 1).as_bytes()).unwrap(),
                 "{text}"
             );
         }
@@ -137,9 +137,9 @@ mod tests {
     fn uncountable_body_is_malformed() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         for body in ["", "[1,", "{1:2}", "nothing", &deep] {
-            let error = is_within_node_limit(body.as_bytes()).unwrap_err();
+            let error = is_within_value_limit(body.as_bytes()).unwrap_err();
             assert!(matches!(error, Error::Malformed(_)), "{body}");
         }
-        assert!(is_within_node_limit(b"{\"a\": [1.5, -1, true, null, \"\\u00e9\"]}").unwrap());
+        assert!(is_within_value_limit(b"{\"a\": [1.5, -1, true, null, \"\\u00e9\"]}").unwrap());
     }
 }
