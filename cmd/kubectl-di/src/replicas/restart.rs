@@ -77,7 +77,7 @@ impl Restart {
             (None, None) => None,
         };
         match (&*self.pods, flag) {
-            ([], None) => bail!("must specify names of replicas, or --collectors or --learners"),
+            ([], None) => bail!("must specify replica names, --collectors or --learners"),
             ([], Some(_)) => Ok(RestartSelection::ByRole(Counts {
                 collectors: self.collectors.unwrap_or_default(),
                 learners: self.learners.unwrap_or_default(),

@@ -89,7 +89,7 @@ fn check_sysctls(
     for (i, sysctl) in sysctls.iter().enumerate() {
         let field = field.item("sysctls", i);
         let field = field.at("name");
-        if !check_required(&sysctl.name, &field, "it needs a name", faults) {
+        if !check_required(&sysctl.name, &field, "must not be empty", faults) {
             continue;
         }
         if is_sysctl(&sysctl.name) {

@@ -26,12 +26,7 @@ pub(super) fn check_windows_options(
     }
     if let Some(spec) = &options.gmsa_credential_spec {
         let place = field.at("gmsaCredentialSpec");
-        check_required(
-            spec,
-            &place,
-            "the credentials; leave it out for none",
-            faults,
-        );
+        check_required(spec, &place, "the credentials; omit it for none", faults);
         if spec.len() > MAX_CREDENTIALS {
             faults.push(Fault::too_long(place, MAX_CREDENTIALS));
         }
@@ -41,7 +36,7 @@ pub(super) fn check_windows_options(
         check_required(
             user,
             &place,
-            "the user; leave it out for that of the image",
+            "the user; omit it for that of the image",
             faults,
         );
         if let Some(why) = invalid_username(user) {

@@ -34,7 +34,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas?job=a",
                 "",
                 400,
-                "unknown query key job",
+                "unknown query parameter job",
             ),
             (
                 COORDINATOR,
@@ -58,7 +58,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas",
                 "",
                 501,
-                "does not support this HTTP method",
+                "HTTP method not supported for this path",
             ),
             (
                 COORDINATOR,
@@ -66,7 +66,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas/failed",
                 "",
                 501,
-                "does not support this HTTP method",
+                "HTTP method not supported for this path",
             ),
             (COORDINATOR, "GET", "/unknown", "", 404, "no such path"),
             (
