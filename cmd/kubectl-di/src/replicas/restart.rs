@@ -85,7 +85,7 @@ impl Restart {
             ([first, ..], Some(flag)) if first.parse::<usize>().is_ok() => {
                 bail!("the number needs an equals sign: {flag}={first}")
             }
-            (_, Some(flag)) => bail!("names of replicas and {flag} cannot be given together"),
+            (_, Some(flag)) => bail!("replica names and {flag} cannot be given together"),
             (names, None) => Ok(RestartSelection::Named(names.to_vec())),
         }
     }
