@@ -100,7 +100,7 @@ fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
 
 /// Ours, as they are installed.
 fn webhook(client: Client) -> Router {
-    let access = Access::new(client, Settings::default().rights_kept);
+    let access = Access::new(client, Settings::default().authorization_cache_ttl);
     di_admission::router(access, Metrics::default())
 }
 

@@ -21,7 +21,7 @@ use crate::{
 pub struct Manager {
     /// Only serve the webhooks: another operator reconciles the jobs
     #[arg(long)]
-    webhooks_only: bool,
+    webhook_only: bool,
     /// Address of the webhook server (HTTPS)
     #[arg(long, default_value_t = process::any_address(9443))]
     webhook_addr: SocketAddr,
@@ -31,9 +31,9 @@ pub struct Manager {
     /// Lifetime of the webhook certificate, in seconds
     #[arg(long, default_value_t = 90 * 24 * 3600)]
     certificate_lifetime: u64,
-    /// Time to cache that a user may create pods, in seconds; 0 disables the cache
+    /// Time for which a permission to create pods is cached, in seconds; 0 disables the cache
     #[arg(long, default_value_t = 10)]
-    rights_kept: u64,
+    authorization_cache_ttl: u64,
     /// Directory with tls.crt and tls.key from another program such as cert-manager
     #[arg(long, env = "CERTIFICATE_DIR")]
     certificate_dir: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl Manager {
                 namespace: self.identity.namespace.clone(),
                 certificate_dir: self.certificate_dir.clone(),
                 lifetime: Duration::from_secs(self.certificate_lifetime),
-                rights_kept: Duration::from_secs(self.rights_kept),
+                authorization_cache_ttl: Duration::from_secs(self.authorization_cache_ttl),
                 ..di_admission::Settings::default()
             },
             webhook_metrics,
@@ -109,7 +109,7 @@ impl Manager {
     ) {
         let mut registry = Registry::default();
         let webhooks = di_admission::Metrics::register(&mut registry);
-        let reconciler = (!self.webhooks_only).then(|| di_controller::Metrics::new(&mut registry));
+        let reconciler = (!self.webhook_only).then(|| di_controller::Metrics::new(&mut registry));
         (registry, webhooks, reconciler)
     }
 

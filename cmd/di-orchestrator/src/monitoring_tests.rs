@@ -281,9 +281,9 @@ async fn metrics_are_documented_with_their_labels() {
 }
 
 #[test]
-fn webhooks_only_manager_has_no_leader_metric() {
+fn webhook_only_manager_has_no_leader_metric() {
     assert!(manager_metrics(&[]).contains("\ndi_controller_leader 0\n"));
-    assert!(!manager_metrics(&["--webhooks-only"]).contains("di_controller"));
+    assert!(!manager_metrics(&["--webhook-only"]).contains("di_controller"));
 }
 
 #[test]

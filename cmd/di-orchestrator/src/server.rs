@@ -34,19 +34,19 @@ pub struct Server {
     /// object size limit of 1.5 MiB
     #[arg(long, default_value_t = 2000)]
     max_replicas_per_job: usize,
-    /// Maximum number of concurrent requests that change one job; more are answered with 429
+    /// Maximum number of concurrent requests that change one job; further requests get 429
     #[arg(long, default_value_t = 64)]
     max_changes_per_job: usize,
-    /// Maximum number of open connections; more wait to be accepted
+    /// Maximum number of open connections; further connections wait
     #[arg(long, default_value_t = 1024)]
     max_connections: usize,
-    /// Maximum number of open connections per source address; more are closed
+    /// Maximum number of open connections per source address; further connections are closed
     #[arg(long, default_value_t = 128)]
     max_connections_per_address: usize,
-    /// Maximum size of a request body, in bytes
+    /// Maximum size of a request body, in bytes; larger requests get 413
     #[arg(long, default_value_t = 65536)]
     max_body: usize,
-    /// Timeout for reading the head of a request and for idle connections, in seconds
+    /// Timeout for reading the header of a request and for idle connections, in seconds
     #[arg(long, default_value_t = 10)]
     header_timeout: u64,
     /// Timeout for reading the body of a request, in seconds
@@ -62,13 +62,13 @@ pub struct Server {
     /// in seconds
     #[arg(long, default_value_t = 5)]
     kubelet_wait: u64,
-    /// Maximum age of a connection, in seconds; it is closed soon after
+    /// Time for which a connection accepts requests, in seconds; it is closed soon after
     #[arg(long, default_value_t = 300)]
-    longest_connection: u64,
-    /// Time for requests in flight after SIGTERM, in seconds. Keep it at least as long as
-    /// --request-timeout: a client that loses the response may add its replicas twice
+    max_connection_age: u64,
+    /// Maximum wait for requests in flight after SIGTERM, in seconds. At least --request-timeout: a
+    /// client that gets no response may add its replicas twice
     #[arg(long, default_value_t = 30)]
-    drain: u64,
+    drain_timeout: u64,
 }
 
 impl Server {
@@ -110,8 +110,8 @@ impl Server {
             request_timeout: Duration::from_secs(self.request_timeout),
             sync_wait: Duration::from_secs(self.sync_wait),
             kubelet_wait: Duration::from_secs(self.kubelet_wait),
-            longest_connection: Duration::from_secs(self.longest_connection),
-            drain: Duration::from_secs(self.drain),
+            max_connection_age: Duration::from_secs(self.max_connection_age),
+            drain_timeout: Duration::from_secs(self.drain_timeout),
         }
     }
 }
@@ -164,8 +164,8 @@ mod tests {
             "--request-timeout=20",
             "--sync-wait=21",
             "--kubelet-wait=22",
-            "--longest-connection=23",
-            "--drain=24",
+            "--max-connection-age=23",
+            "--drain-timeout=24",
             "--health-addr=127.0.0.1:2",
         ];
         let server = Command::parse_from(["server"].into_iter().chain(flags)).server;
@@ -185,8 +185,8 @@ mod tests {
             request_timeout: Duration::from_secs(20),
             sync_wait: Duration::from_secs(21),
             kubelet_wait: Duration::from_secs(22),
-            longest_connection: Duration::from_secs(23),
-            drain: Duration::from_secs(24),
+            max_connection_age: Duration::from_secs(23),
+            drain_timeout: Duration::from_secs(24),
         };
         assert_eq!(server.endpoint_settings(), expected);
     }

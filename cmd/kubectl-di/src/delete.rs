@@ -95,7 +95,7 @@ impl Delete {
         let documents = match (self.manifests.are_given(), self.selection.is_given()) {
             (true, true) => bail!("{SOURCE_CONFLICT}"),
             (false, false) => {
-                bail!("must specify one of names of jobs, -l, --field-selector, --all and -f")
+                bail!("must specify job names, -l, --field-selector, --all or -f")
             }
             (true, false) => Some(self.manifests.read_documents()?),
             (false, true) => None,
@@ -242,7 +242,7 @@ impl Delete {
         for (target, uid) in pending {
             let deadline = Deadline::after(Some(self.timeout));
             match wait_for_deletion(cluster, target, uid.as_deref(), deadline).await {
-                // The right to delete does not include the right to watch.
+                // Permission to delete does not include permission to watch.
                 Err(error) if !error.is_forbidden() => {
                     report_error(&error.into());
                     all_deleted = false;

@@ -10,7 +10,7 @@ use crate::{globals::Globals, output, version::DataFormat};
 /// Check the orchestrator for problems, and suggest remedies.
 ///
 /// Checks versions, custom resource definitions, pods, webhooks, certificates, leader and replica
-/// endpoint of the orchestrator, and your rights. The exit code is 1 if a check finds an error.
+/// endpoint of the orchestrator, and your permissions. The exit code is 1 if a check finds an error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Run all checks

@@ -22,7 +22,7 @@ use crate::{
 ///
 /// Pods, memory and connections are kept, so start continues immediately; suspend deletes the pods
 /// instead. Calls the lifecycle handles of every replica (di-worker has them) through the proxy of
-/// the API server, which requires the right to create pods/proxy. Returns when each replica has
+/// the API server, which requires permission to create pods/proxy. Returns when each replica has
 /// finished its current step, and fails if a replica cannot be called. A client dry run calls no
 /// replica; a server dry run gets the status of each.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub struct Pause {
 
 /// Start the paused replicas of a job.
 ///
-/// For a suspended job, use resume. Requires the right to create pods/proxy.
+/// For a suspended job, use resume. Requires permission to create pods/proxy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Start a paused job
@@ -58,7 +58,7 @@ pub struct Start {
 /// Show the status and progress that each replica of a job reports.
 ///
 /// The status is running, paused, completed or error; the progress is the number of steps, samples
-/// and batches. Replicas that have ended report no numbers. Requires the right to get pods/proxy.
+/// and batches. Replicas that have ended report no numbers. Requires permission to get pods/proxy.
 ///
 /// In json and yaml, each item has name, role and index, and the report of the replica: status,
 /// running, exiting, polls, samples, batches and stats. A replica that has ended has only a status:

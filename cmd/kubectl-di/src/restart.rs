@@ -18,7 +18,7 @@ use crate::{
 ///
 /// The orchestrator deletes the pod of the coordinator and creates a new one. The restart does not
 /// count against backoffLimit, and the exit code of the old coordinator does not end the job.
-/// Requires the rights to get and patch the job and to get its pods.
+/// Requires permission to get and patch the job and to get its pods.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Restart the coordinator of a job, and wait until it is running

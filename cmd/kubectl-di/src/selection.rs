@@ -65,7 +65,7 @@ impl Selection {
         }
         ensure!(
             self.is_given(),
-            "must specify names of jobs, -l, --field-selector or --all{}",
+            "must specify job names, -l, --field-selector or --all{}",
             if self.all_namespaces {
                 ", also with -A"
             } else {

@@ -45,7 +45,7 @@ impl Upgrade {
             }
             Orchestrator::Forbidden => {
                 bail!(
-                    "you may not read the orchestrator's Deployment: an upgrade requires administrator rights"
+                    "you may not read the orchestrator's Deployment: an upgrade requires administrator permissions"
                 )
             }
         };

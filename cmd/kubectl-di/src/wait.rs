@@ -137,7 +137,7 @@ impl Wait {
         Ok(Some(existing))
     }
 
-    /// Polls until the job exists, as kubectl does: a watch needs more rights than `get`.
+    /// Polls until the job exists, as kubectl does: a watch needs more permissions than `get`.
     async fn wait_for_creation(
         &self,
         cluster: &Cluster,

@@ -33,7 +33,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// An authorizer that uses this client, which needs the right to create `SubjectAccessReview`s.
+    /// An authorizer that uses this client, which needs permission to create `SubjectAccessReview`s.
     ///
     /// Positive results are cached for `cache_ttl`; negative results are never cached.
     pub fn new(client: Client, cache_ttl: Duration) -> Self {

@@ -60,7 +60,7 @@ pub async fn run(
         })?;
     tracing::info!(addr = %settings.addr, "Listening for admission reviews");
     let drain = settings.drain;
-    let access = Access::new(client.clone(), settings.rights_kept);
+    let access = Access::new(client.clone(), settings.authorization_cache_ttl);
     let certificates = Certificates::new_shared();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(

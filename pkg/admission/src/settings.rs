@@ -28,7 +28,7 @@ pub struct Settings {
     /// checked more often.
     pub check_interval: Duration,
     /// Time for which a successful authorization is cached; zero disables the cache.
-    pub rights_kept: Duration,
+    pub authorization_cache_ttl: Duration,
     /// Delay between a change of the webhook configurations and serving the new certificate. API
     /// servers need it to read the configurations.
     pub propagation: Duration,
@@ -50,7 +50,7 @@ impl Default for Settings {
             certificate_dir: None,
             lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             check_interval: Duration::from_secs(60),
-            rights_kept: Duration::from_secs(10),
+            authorization_cache_ttl: Duration::from_secs(10),
             propagation: Duration::from_secs(30),
             clock: Timestamp::now,
             drain: Duration::from_secs(5),

@@ -3,7 +3,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Template of the aggregator pods, one for each learner with several GPUs.
+/// Desired state of the AggregatorConfig.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "diengine.opendilab.org",
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     shortname = "agconfig",
     namespaced,
     derive = "PartialEq",
-    doc = "Template of the aggregator pods, one for each learner with several GPUs.",
+    doc = "Pod template of aggregators, one per learner group (a learner with more than one GPU). Only the object named aggregator-config is used: the one in the job's namespace, else the one in di-system.",
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatorConfigSpec {
-    /// Describes the aggregator pods.
+    /// The aggregators of learner groups. Required.
     pub aggregator: AggregatorSpec,
 }
 

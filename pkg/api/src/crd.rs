@@ -9,8 +9,8 @@ use crate::{AggregatorConfig, DIJob, names};
 /// Returns the CRDs of both kinds, ready to be applied.
 ///
 /// Each stays below 262,144 bytes, because client-side `kubectl apply` stores it in an annotation
-/// of that size. Therefore the descriptions of Kubernetes' own types are removed, and the schema of
-/// the legacy version contains only the defaults.
+/// of that size. Therefore the descriptions inside Kubernetes' own types are removed, and the schema
+/// of the legacy version contains only the defaults.
 pub fn crds() -> [CustomResourceDefinition; 2] {
     [DIJob::crd(), AggregatorConfig::crd()].map(finish_crd)
 }
@@ -67,7 +67,10 @@ fn child_schemas(
 fn strip_kubernetes_descriptions(schema: &mut JSONSchemaProps) {
     for (name, child) in child_schemas(schema) {
         if KUBERNETES_TYPES.contains(&name) {
+            // The description of the field itself is ours.
+            let own = child.description.take();
             strip_descriptions(child);
+            child.description = own;
         } else {
             strip_kubernetes_descriptions(child);
         }

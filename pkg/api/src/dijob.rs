@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTAINER, quantity};
 
-/// A reinforcement-learning job: a coordinator, and the collectors and learners that it works with.
+/// Desired state of the job.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "diengine.opendilab.org",
@@ -49,8 +49,8 @@ use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTA
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DIJobSpec {
-    /// Name of a collection of jobs that this job belongs to. It has no effect; clients may use it.
-    /// Default: empty.
+    /// Name of a set of jobs that this job belongs to, for information only: the orchestrator
+    /// ignores it. Default: empty.
     #[serde(
         default,
         deserialize_with = "null_as_empty",
@@ -58,8 +58,9 @@ pub struct DIJobSpec {
     )]
     pub group: String,
 
-    /// PriorityClass of all pods of the job; a class in a template overrides it. Default: empty,
-    /// the cluster's default class.
+    /// PriorityClass of every pod whose template names none. If it is set, `priority` and
+    /// `preemptionPolicy` of such templates are ignored. Default: empty, the cluster's default
+    /// class.
     #[serde(
         default,
         deserialize_with = "null_as_empty",
@@ -68,42 +69,52 @@ pub struct DIJobSpec {
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
-    /// Which pods are deleted when the job has ended: None, Running (pods that could still use
-    /// resources, except the coordinator) or All. Default: Running.
+    /// Which pods are deleted when the job ends. None: no pod. Running: pods that have not
+    /// finished, except the coordinator, which is stopped but kept for its logs. All: every pod.
+    /// Services are always deleted. Default: Running.
     #[serde(default)]
     pub clean_pod_policy: CleanPodPolicy,
 
-    /// Volumes added to every pod of the job; containers mount them by name. Default: none.
+    /// Volumes added to every pod of the job; containers mount them by name. A volume of the same
+    /// name in a template takes precedence. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
 
-    /// The coordinator schedules the training. The job ends when its container di-container exits.
+    /// The coordinator schedules the training. If its container di-container exits with 0, the job
+    /// succeeds; if it fails, it is restarted up to backoffLimit times, then the job fails.
+    /// Required.
     pub coordinator: CoordinatorSpec,
 
-    /// Collectors step environments and produce training data. Default: none.
+    /// Collectors step environments and produce training data. If unset, the job has no collectors
+    /// and the coordinator cannot request any. Default: unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<CollectorSpec>,
 
-    /// Learners train the model. Default: none.
+    /// Learners train the model. A learner with more than one GPU runs as a learner group: one
+    /// aggregator (see AggregatorConfig) and one or more ddp learners. If unset, the coordinator
+    /// cannot request learners. Default: unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learner: Option<LearnerSpec>,
 
-    /// Whether the job is suspended: its pods are deleted and the plan is kept. Default: false.
+    /// If true, the orchestrator deletes the job's pods and services and keeps status.plan, so that
+    /// a resumed job gets the same replicas. Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// Maximum time in seconds that the job may run after its start; then it fails. Default: no
-    /// limit.
+    /// Seconds, counted from status.startTime, after which the job fails. The count restarts when a
+    /// suspended job is resumed. Minimum: 1. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// Time in seconds after which an ended job is deleted with its pods. Default: never.
+    /// Seconds between the end of the job (status.completionTime) and its deletion with all its
+    /// pods and services. 0 deletes it immediately. Default: never deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
-    /// Maximum number of restarts of a failed coordinator; then the job fails. Default: 0.
+    /// Number of times a failed coordinator is restarted before the job fails. Evictions and other
+    /// disruptions do not count. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub backoff_limit: i32,
@@ -128,11 +139,13 @@ pub struct CoordinatorSpec {
 pub struct CollectorSpec {
     /// Pod template of each collector. The main container must be named di-container.
     pub template: PodTemplateSpec,
-    /// Number of collectors that run from the start. The coordinator can request more. Default: 0.
+    /// Number of declared collectors with the resources of the template. Can be changed while the
+    /// job runs; the coordinator can request more. All declared replicas of a job: at most 2000.
+    /// Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Additional collectors with other resources than the template. Default: none.
+    /// Groups of additional collectors whose resources differ from the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
 }
@@ -143,37 +156,40 @@ pub struct CollectorSpec {
 pub struct LearnerSpec {
     /// Pod template of each learner. The main container must be named di-container.
     pub template: PodTemplateSpec,
-    /// Number of learners that run from the start. The coordinator can request more. Default: 0.
+    /// Number of declared learners with the resources of the template. Can be changed while the job
+    /// runs; the coordinator can request more. All declared replicas of a job: at most 2000.
+    /// Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Additional learners with other resources than the template. Default: none.
+    /// Groups of additional learners whose resources differ from the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
 }
 
-/// Replicas with other resources than the template.
+/// Replicas whose resources differ from the template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaGroup {
-    /// Name of the group, unique within its role.
+    /// Name of the group, unique within its role, at most 63 characters.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// Number of replicas of the group. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Resources of the container di-container of each replica. Default: those of the template.
+    /// Requests and limits of the container di-container of each replica in the group. Default:
+    /// those of the template.
     #[serde(default)]
     pub resources: ReplicaResources,
 }
 
-/// Which pods are deleted when the job has ended.
+/// Which pods are deleted when the job ends. Services are always deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CleanPodPolicy {
     /// No pods are deleted.
     None,
-    /// Pods that could still use resources are deleted, except the coordinator.
+    /// Pods that have not finished are deleted, except the coordinator, which is stopped.
     #[default]
     #[serde(alias = "")]
     Running,

@@ -20,19 +20,23 @@ pub struct DIJobStatus {
     /// The `metadata.generation` of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Current phase of the job: Created, Running, Succeeded, Failed, Unknown or Suspended.
+    /// Phase of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Most important reason for the current state, one CamelCase word.
+    /// Reason, in CamelCase, of the most severe current problem, or of the job's end. Unset if
+    /// there is no problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Time when the coordinator was first created.
+    /// Time when the coordinator pod was created, or created again after the last resume. Unset
+    /// while suspended. activeDeadlineSeconds counts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// Time when the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Conditions of the types Created, Running, Succeeded, Failed, Suspended and ReplicasReady.
+    /// Conditions of the job. ReplicasReady is True while every planned replica is ready; its
+    /// reason and message name the most severe problem. Other types: Created, Running, Succeeded,
+    /// Failed, Suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Number of pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
@@ -42,30 +46,31 @@ pub struct DIJobStatus {
     /// before its pod is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlanEntry>,
-    /// Recent requests to the replica endpoint that changed the plan. A repeated request gets the
-    /// same answer.
+    /// The last requests to the replica endpoint that changed the plan, kept for 10 minutes. A
+    /// repeated request gets the same response.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestRecord>,
     /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
-    /// UID of the coordinator pod whose exit is ignored: after a failure that is retried, a suspension
-    /// or a restart request.
+    /// UID of the last coordinator pod that failed, was restarted on request, or was deleted by a
+    /// suspension. Its exit does not end the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_coordinator: Option<String>,
     /// State of the coordinator pod and of its restart backoff.
     #[serde(default, skip_serializing_if = "CoordinatorStatus::is_empty")]
     pub coordinator: CoordinatorStatus,
-    /// Number of collectors in the plan, without those that are being removed.
+    /// Number of wanted collectors in the plan, declared (including groups) and requested.
     #[serde(default)]
     pub collectors: i32,
-    /// Number of learners in the plan, without those that are being removed.
+    /// Number of wanted learners in the plan, declared (including groups) and requested; a learner
+    /// group counts as one.
     #[serde(default)]
     pub learners: i32,
-    /// Ready and planned collectors, as 2/3; for display only.
+    /// Ready and wanted collectors, such as 2/3; for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectors_ready: Option<String>,
-    /// Ready and planned learners, as 2/3; for display only.
+    /// Ready and wanted learners, such as 2/3; for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learners_ready: Option<String>,
     /// Label selector of the collectors, for the scale subresource.
@@ -86,10 +91,12 @@ impl DIJobStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorStatus {
-    /// UID of the current pod.
+    /// UID of the current coordinator pod. Unset until the next pod is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Number of pods in a row that were lost shortly after their start; the backoff grows with it.
+    /// Number of consecutive coordinator pods that ended or were deleted. A pod that ran for 10
+    /// minutes resets it. The first restart is immediate; the delay then doubles from 10 s to 5
+    /// min.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
     /// Earliest time at which the next pod is created.
@@ -107,12 +114,12 @@ impl CoordinatorStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestRecord {
-    /// Kind of the request.
+    /// Whether the request added or removed replicas.
     pub kind: RequestKind,
     /// `Idempotency-Key` of the request, or a key that the endpoint generated.
     pub key: String,
-    /// Requested counts and resources. Another request with the same key is rejected. Empty in
-    /// entries of older versions.
+    /// Requested counts and resources. A request with the same key but other counts or resources is
+    /// rejected. Empty in entries of older versions.
     #[serde(default, rename = "asked", skip_serializing_if = "String::is_empty")]
     pub request_summary: String,
     /// Time at which the request was recorded.
@@ -122,7 +129,7 @@ pub struct RequestRecord {
     pub released: Vec<String>,
 }
 
-/// Kind of a request to the replica endpoint.
+/// Whether a request to the replica endpoint added or removed replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RequestKind {
     /// Add replicas.
@@ -131,7 +138,10 @@ pub enum RequestKind {
     Remove,
 }
 
-/// Phase of a job.
+/// Phase of the job. Created: the coordinator pod was created but is not running. Running: the
+/// coordinator is running. Succeeded: it exited with 0. Failed: it failed more than backoffLimit
+/// times, the deadline passed, or the spec is invalid. Unknown: its node does not respond.
+/// Suspended: the job is suspended and has no pods. Unset until the first of these applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// The coordinator has been created.
@@ -180,7 +190,7 @@ impl Phase {
 /// Number of pods of one role by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaCounts {
-    /// Number of running pods.
+    /// Number of running pods. Unlike in a Kubernetes Job, pending pods are not counted.
     #[serde(default)]
     pub active: i32,
     /// Number of pods that ended successfully.
@@ -207,8 +217,8 @@ pub struct PlanEntry {
     pub origin: Origin,
     /// Index within the role, the lowest unused one at planning time. A replacement keeps it.
     pub index: i32,
-    /// UID of the replica's pod once it is created. A pod that disappears later is replaced under a
-    /// new name.
+    /// UID of the replica's pod, once it is created. Unset while the job is suspended. If this pod
+    /// disappears, the replica is replaced under a new name.
     // See docs/decisions/0004.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -218,12 +228,12 @@ pub struct PlanEntry {
     /// Name of the replica group of a declared replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Resources that differ from the template. An aggregator has those of its learner group, a ddp
-    /// learner its share of them.
+    /// Resources that differ from the template. An aggregator entry has the resources of the whole
+    /// learner group, a ddp learner its share.
     #[serde(default, skip_serializing_if = "ReplicaResources::is_empty")]
     pub resources: ReplicaResources,
-    /// Port of an aggregator once it is known. It does not follow changes of the
-    /// `AggregatorConfig`.
+    /// Port of the aggregator, copied once from the AggregatorConfig. Later changes of the
+    /// AggregatorConfig do not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// Ranks of a ddp learner within its learner group.
@@ -232,7 +242,8 @@ pub struct PlanEntry {
     /// Name of the replica that this one replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Number of replacements in a row for the same index; the backoff grows with it.
+    /// Number of consecutive replacements for this index. A pod that ran for 10 minutes resets it.
+    /// The first replacement is immediate; the delay then doubles from 10 s to 5 min.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
     /// Time when the entry was planned.
@@ -242,7 +253,7 @@ pub struct PlanEntry {
     /// Earliest time at which the pod is created. Replacements that fail repeatedly wait longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
-    /// The coordinator instance that requested the replica, as `pod UID/restart count`.
+    /// The coordinator instance that requested or claimed the replica: `pod UID/restart count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,
     /// `Idempotency-Key` of the request that planned the replica, or a key that the endpoint
@@ -353,13 +364,13 @@ impl EntryState {
 /// Resources of a replica that differ from the template, as requests and limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaResources {
-    /// CPUs (`cpu`), a quantity. Default: as in the template.
+    /// CPU request and limit (`cpu`), such as 2 or 500m. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Quantity>,
-    /// GPUs (`nvidia.com/gpu`), an integer. Default: as in the template.
+    /// Number of GPUs (`nvidia.com/gpu`), an integer. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Quantity>,
-    /// Memory (`memory`), a quantity in bytes. Default: as in the template.
+    /// Memory request and limit (`memory`), such as 4Gi. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Quantity>,
 }

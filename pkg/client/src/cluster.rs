@@ -191,7 +191,7 @@ impl ConnectOptions {
                 .flatten()
                 .ok_or_else(|| match (error, kubeconfig_env()) {
                     (FindPath, Some(list)) => Error::Configuration(format!(
-                        "no cluster is configured: KUBECONFIG={} names no file that exists",
+                        "no cluster is configured: no file of KUBECONFIG={} exists",
                         list.display()
                     )),
                     (error, _) => Error::Kubeconfig(error),

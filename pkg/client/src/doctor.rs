@@ -132,7 +132,10 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         ));
     }
     if missing.is_none() {
-        checks.push(with_name("rights", permissions::check_permissions(cluster)));
+        checks.push(with_name(
+            "permissions",
+            permissions::check_permissions(cluster),
+        ));
     }
     let mut findings = vec![deployment::check_kubernetes_version(&kubernetes)];
     findings.extend(missing);

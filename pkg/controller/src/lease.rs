@@ -123,7 +123,10 @@ impl Lease {
             match self.try_acquire(&mut observed).await {
                 Ok(true) => {
                     self.renewed.send_replace(Some(start));
-                    info!(lease = self.settings.name, "Acquired the lease, leading");
+                    info!(
+                        lease = self.settings.name,
+                        "Acquired the lease, became leader"
+                    );
                     return;
                 }
                 Ok(false) => {}

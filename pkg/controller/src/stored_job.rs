@@ -119,7 +119,7 @@ fn invalid_status(
         _ if effect == OnInvalidSpec::FailJob => (ConditionType::Failed, true, faults.to_owned()),
         _ => {
             let message =
-                format!("the spec is invalid, the running pods are not changed: {faults}");
+                format!("the spec is invalid, so the running pods are left unchanged: {faults}");
             (ConditionType::ReplicasReady, false, message)
         }
     };

@@ -26,7 +26,10 @@ pub(crate) async fn fail_undecodable(
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     let key = (namespace.to_owned(), name.to_owned());
     // The error is not logged, as it may quote the environment of the job.
-    warn!("DIJob cannot be decoded; the conditions of its status say why");
+    warn!(
+        namespace,
+        name, "Cannot decode DIJob; see its status conditions"
+    );
     let Some(job) = get_stored_job(context, &key).await? else {
         return Ok(None);
     };

@@ -29,7 +29,7 @@ impl AggregatorTemplate {
                 let namespace = config["metadata"]["namespace"].as_str().unwrap_or_default();
                 let why = validation::summarize_faults(&faults);
                 Self::Invalid(format!(
-                    "AggregatorConfig {} in namespace {namespace} is not valid: {why}",
+                    "AggregatorConfig {} in namespace {namespace} is invalid: {why}",
                     names::AGGREGATOR_CONFIG
                 ))
             }

@@ -144,7 +144,7 @@ pub(crate) async fn authorize(
     }
     let rejection = match pod {
         Some(pod) if !access.is_allowed_for(&pod) => Error::Forbidden(format!(
-            "pod {} may change its own job only, and read its own namespace; for other access, send a bearer token",
+            "pod {} may only change its own job and read its own namespace; for other access, send a bearer token",
             pod.name
         )),
         Some(pod) => match check_pod_owner(state, &pod).await {
@@ -236,7 +236,7 @@ pub(crate) fn owns_pod(job: &JobView, pod: &PodView) -> bool {
 
 fn foreign_pod_error(pod: &PodView) -> Error {
     Error::Forbidden(format!(
-        "pod {} does not belong to the present DIJob {}",
+        "pod {} does not belong to the current DIJob {}: it has another owner",
         pod.name, pod.job
     ))
 }

@@ -37,13 +37,13 @@ pub(crate) enum Error {
     #[error("{0}: internal error, see the log of the replica endpoint")]
     Internal(&'static str),
     /// The path does not support the method.
-    #[error("this path does not support this HTTP method")]
+    #[error("HTTP method not supported for this path")]
     MethodNotSupported,
     /// A transient error.
     #[error("{0}; try again")]
     Unavailable(String),
     /// The API server did not answer in time.
-    #[error("failed to {0}: the API server did not respond in time; try again")]
+    #[error("cannot {0}: the API server did not respond in time; try again")]
     Timeout(&'static str),
     /// The API server rejected a call or could not be reached.
     #[error("{}", api_error_message(.doing, .source))]
@@ -67,20 +67,20 @@ fn api_error_message(doing: &str, source: &kube::Error) -> String {
     match source {
         kube::Error::Api(status) if is_rejected(status.code) => {
             format!(
-                "failed to {doing}: the API server rejected it: {}",
+                "cannot {doing}: the API server rejected it: {}",
                 status.message
             )
         }
         kube::Error::Api(status) => {
             format!(
-                "failed to {doing}: the API server returned: {}; try again",
+                "cannot {doing}: the API server returned: {}; try again",
                 status.message
             )
         }
         kube::Error::SerdeError(_) => {
-            format!("failed to {doing}: the response of the API server cannot be decoded")
+            format!("cannot {doing}: the response of the API server cannot be decoded")
         }
-        _ => format!("failed to {doing}: the API server cannot be reached; try again"),
+        _ => format!("cannot {doing}: the API server cannot be reached; try again"),
     }
 }
 
@@ -131,7 +131,7 @@ impl IntoResponse for Error {
         if let Self::Api { .. } | Self::Timeout(_) = self {
             warn!(
                 error = &self as &dyn std::error::Error,
-                "A request to the replica endpoint failed because of the API server"
+                "Request failed: API server error"
             );
         }
         let status = self.status_code();

@@ -50,11 +50,9 @@ async fn read_body(state: &SharedState, body: Body) -> Result<Bytes> {
     match timeout(state.settings.body_timeout, collected).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge(limit)),
-        Ok(Err(_)) => Err(Error::Invalid(
-            "the request body ended before it was complete".to_owned(),
-        )),
+        Ok(Err(_)) => Err(Error::Invalid("the request body is incomplete".to_owned())),
         Err(_) => Err(Error::Invalid(
-            "the request body did not arrive in time".to_owned(),
+            "timed out waiting for the request body".to_owned(),
         )),
     }
 }

@@ -146,7 +146,7 @@ pub fn start_watches(
                 warn!(
                     resource = "dijobs",
                     error = &error as &dyn std::error::Error,
-                    "Watch of DIJobs failed, retrying"
+                    "Watch failed, retrying"
                 );
             }
         }

@@ -84,7 +84,7 @@ impl Endpoint {
 
     fn with_routes(routes: Router<State>, state: State) -> Self {
         let routes = routes
-            .fallback(async || Error::NotFound("there is no such path".to_owned()))
+            .fallback(async || Error::NotFound("path not found".to_owned()))
             .method_not_allowed_fallback(async || Error::MethodNotSupported)
             .with_state(state.clone());
         Self { routes, state }

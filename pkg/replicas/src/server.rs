@@ -75,7 +75,10 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
     drop((listener, stopping));
     info!("Shutting down, waiting for requests in flight");
     stop.send_replace(());
-    if timeout(settings.drain, stop.closed()).await.is_err() {
+    if timeout(settings.drain_timeout, stop.closed())
+        .await
+        .is_err()
+    {
         warn!("Some requests did not end before the drain timeout");
     }
 }
@@ -108,7 +111,7 @@ async fn serve_connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        _ = timeout(settings.longest_connection, stopping.changed()) => {
+        _ = timeout(settings.max_connection_age, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
             let last = settings.request_timeout * 2;
             timeout(last, served).await.unwrap_or(Ok(()))

@@ -37,10 +37,10 @@ pub struct Settings {
     /// new pod, and the restart of a coordinator container.
     pub kubelet_wait: Duration,
     /// How long a connection accepts requests. It is closed soon after.
-    pub longest_connection: Duration,
+    pub max_connection_age: Duration,
     /// How long a shutdown waits for requests in flight. At least `request_timeout`: otherwise a client
     /// repeats a change that was already written.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -60,8 +60,8 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(30),
             sync_wait: Duration::from_secs(3),
             kubelet_wait: Duration::from_secs(5),
-            longest_connection: Duration::from_secs(300),
-            drain: Duration::from_secs(30),
+            max_connection_age: Duration::from_secs(300),
+            drain_timeout: Duration::from_secs(30),
         }
     }
 }

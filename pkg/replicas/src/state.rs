@@ -205,7 +205,7 @@ fn not_synced_error() -> Error {
     Error::Unavailable("the caches of jobs and pods are not synced yet".to_owned())
 }
 
-/// Calls the API server with a timeout. `doing` completes the sentence "failed to ...".
+/// Calls the API server with a timeout. `doing` completes the sentence "cannot ...".
 pub(crate) async fn call_api<T>(
     doing: &'static str,
     call: impl Future<Output = kube::Result<T>>,

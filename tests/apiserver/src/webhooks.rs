@@ -55,7 +55,7 @@ impl Webhooks {
             lifetime,
             check_interval: Duration::from_millis(500),
             propagation: Duration::from_secs(10),
-            rights_kept: Duration::from_secs(1),
+            authorization_cache_ttl: Duration::from_secs(1),
             drain: Duration::ZERO,
             ..Settings::default()
         };

@@ -77,7 +77,7 @@ impl Restart {
             (None, None) => None,
         };
         match (&*self.pods, flag) {
-            ([], None) => bail!("must specify names of replicas, or --collectors or --learners"),
+            ([], None) => bail!("must specify replica names, --collectors or --learners"),
             ([], Some(_)) => Ok(RestartSelection::ByRole(Counts {
                 collectors: self.collectors.unwrap_or_default(),
                 learners: self.learners.unwrap_or_default(),
@@ -85,7 +85,7 @@ impl Restart {
             ([first, ..], Some(flag)) if first.parse::<usize>().is_ok() => {
                 bail!("the number needs an equals sign: {flag}={first}")
             }
-            (_, Some(flag)) => bail!("names of replicas and {flag} cannot be given together"),
+            (_, Some(flag)) => bail!("replica names and {flag} cannot be given together"),
             (names, None) => Ok(RestartSelection::Named(names.to_vec())),
         }
     }

@@ -158,7 +158,7 @@ impl Delete {
         };
         let request = if self.pods.is_empty() {
             if counts == Counts::default() {
-                bail!("must specify names of replicas, or --collectors or --learners");
+                bail!("must specify replica names, --collectors or --learners");
             }
             let selector = self.args.group_ref(self.counts.learners.is_some())?;
             ScaleRequest::By { counts, selector }

@@ -22,6 +22,6 @@ async fn doctor_reports_a_missing_namespace() {
     let line = "error    namespace     namespace nosuchns does not exist\n";
     assert!(result.stdout.contains(line), "{result}");
     assert!(!result.stdout.contains("not found"), "{result}");
-    assert!(!result.stdout.contains("rights"), "{result}");
+    assert!(!result.stdout.contains("permissions"), "{result}");
     assert_eq!(result.code, Some(1));
 }

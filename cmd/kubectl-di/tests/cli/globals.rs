@@ -219,7 +219,7 @@ async fn missing_kubeconfig_is_named() {
     let result = CallResult::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
     assert_eq!(
         result.to_string(),
-        "stderr: error: no cluster is configured: KUBECONFIG=/nope names no file that exists\nexit code 1\n"
+        "stderr: error: no cluster is configured: no file of KUBECONFIG=/nope exists\nexit code 1\n"
     );
 }
 

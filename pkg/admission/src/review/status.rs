@@ -71,17 +71,17 @@ pub(super) fn too_many_values(request: &Request) -> Status {
 pub(super) fn forbidden_pods(request: &Request, query: &AccessQuery) -> Status {
     let remedy = match &query.scope {
         Scope::Namespace(namespace) => {
-            format!("ask for a Role in the namespace {namespace:?} that allows to create pods")
+            format!("ask for a Role in the namespace {namespace:?} that allows creating pods")
         }
         Scope::Cluster => format!(
-            "ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all \
-             namespaces use the AggregatorConfig in {}; or create one in the namespace of your jobs",
+            "ask for a ClusterRole that allows creating pods in all namespaces, because jobs in all namespaces use the \
+             AggregatorConfig in {}; or create an AggregatorConfig in the namespace of your jobs",
             names::SYSTEM_NAMESPACE
         ),
     };
     let message = format!(
         "{} {:?} is forbidden: User {:?} cannot create resource \"pods\" in API group \"\" {}: the orchestrator creates pods from its \
-         templates, so their author needs this right; {remedy}",
+         templates, so their author needs this permission; {remedy}",
         resource_name(&request.kind),
         request.name,
         query.user_name(),

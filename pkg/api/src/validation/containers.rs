@@ -77,7 +77,7 @@ fn check_main_container(containers: &[Container], field: &Path<'_>, faults: &mut
     };
     faults.push(Fault::required(
         field.child("containers"),
-        format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
+        format_args!("one container must be named {MAIN_CONTAINER} (the main container); {found}"),
     ));
 }
 

@@ -46,7 +46,7 @@ pub(super) fn check_variables(
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let field = field.child("env").index(i);
         let name = field.child("name");
-        if check_required(&variable.name, &name, "it needs a name", faults) {
+        if check_required(&variable.name, &name, "must not be empty", faults) {
             // The user may have put the value into the name. Hide it, because others may read the
             // message.
             let before = variable.name.split_once('=');

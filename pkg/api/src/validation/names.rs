@@ -54,7 +54,7 @@ pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
 /// Requires a DNS label.
 pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     if name.is_empty() {
-        faults.push(Fault::required(field, "it needs a name"));
+        faults.push(Fault::required(field, "must not be empty"));
     } else {
         push_invalid(name, field, dns_label(name), faults);
     }

@@ -134,12 +134,12 @@ pub(super) fn check_ddp_ports(
             }
             let why = if number > first && number <= last {
                 format!(
-                    "is taken on the node's network by the processes of a learner of {max_gpus} GPUs, which have the ports {first} to {last}; choose another"
+                    "conflicts with ports {first} to {last}, which a learner with {max_gpus} GPUs uses on the host network; choose another port"
                 )
             } else if masters.contains(&number) {
                 let name = ports::MASTER_NAME;
                 format!(
-                    "is taken on the node's network by the {name}, where the processes of a learner of several GPUs meet; choose another"
+                    "conflicts with {name}, the rendezvous port of a learner with several GPUs, on the host network; choose another port"
                 )
             } else {
                 continue;
@@ -199,7 +199,7 @@ pub(super) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut
                         .index(j)
                         .child("name"),
                     name,
-                    "is the name of a port that ddp learners get; choose another",
+                    "is reserved for a port of ddp learners; choose another name",
                 ));
             }
         }

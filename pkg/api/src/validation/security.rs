@@ -94,7 +94,7 @@ fn check_sysctls(
     for (i, sysctl) in sysctls.iter().enumerate() {
         let field = field.child("sysctls").index(i);
         let field = field.child("name");
-        if !check_required(&sysctl.name, &field, "it needs a name", faults) {
+        if !check_required(&sysctl.name, &field, "must not be empty", faults) {
             continue;
         }
         if is_sysctl(&sysctl.name) {

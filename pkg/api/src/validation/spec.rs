@@ -121,7 +121,7 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
         faults.push(Fault::invalid(
             SPEC.child("activeDeadlineSeconds"),
             deadline,
-            "must be greater than zero; leave it out for no limit",
+            "must be greater than zero; omit it for no limit",
         ));
     }
 }
@@ -137,11 +137,11 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {
         let gpus = spec.learner_gpus(resources);
         if gpus > MAX_LEARNER_GPUS {
-            let why = format_args!("a learner has {MAX_LEARNER_GPUS} GPUs at most");
+            let why = format_args!("must be no more than {MAX_LEARNER_GPUS} GPUs per learner");
             faults.push(Fault::invalid(field, gpus, why));
         } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::MAX_PORT {
             let why = format_args!(
-                "GPUs of one learner need as many ports, starting with {PORT_NAME} {first}, and the last port is {}; choose a lower {PORT_NAME}",
+                "a learner uses one port per GPU, starting at {PORT_NAME} {first}, and the last one would exceed {}; choose a lower {PORT_NAME}",
                 ports::MAX_PORT
             );
             faults.push(Fault::invalid(field, gpus, why));

@@ -113,7 +113,7 @@ impl Location<'_> {
             return Ok(());
         }
         let why = format_args!(
-            "must have at most {MAX_TOTAL_ITEMS} items together with all other lists and maps of the spec"
+            "all lists and maps of the spec must have at most {MAX_TOTAL_ITEMS} items in total"
         );
         Err(self.reject_items(None, why))
     }

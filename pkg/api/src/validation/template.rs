@@ -93,7 +93,7 @@ fn check_preemption(
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let is_dropped = |job: &DIJobSpec| own_class.is_empty() && !job.priority_class_name.is_empty();
     if policy == Some("") && !context.job.is_some_and(is_dropped) {
-        let values = "PreemptLowerPriority or Never; leave it out for that of the class";
+        let values = "PreemptLowerPriority or Never; omit it for that of the class";
         faults.push(Fault::required(field, values));
     }
 }
@@ -134,11 +134,11 @@ fn check_class(pod: &PodSpec, class: &str, field: &Path<'_>, faults: &mut Faults
     };
     let place = field.child("priority");
     if let Some(priority) = pod.priority.filter(|priority| priority != value) {
-        let why = format_args!("must be {value}, that of {class}; leave it out");
+        let why = format_args!("must be {value}, that of {class}; omit it");
         faults.push(Fault::invalid(place, priority, why));
     }
     if pod.preemption_policy.as_deref() == Some("Never") {
-        let why = format_args!("must be that of {class}, PreemptLowerPriority; leave it out");
+        let why = format_args!("must be that of {class}, PreemptLowerPriority; omit it");
         faults.push(Fault::invalid(
             field.child("preemptionPolicy"),
             "Never",
@@ -174,7 +174,7 @@ fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faul
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let has_no_class = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
     if pod.priority.is_some_and(|priority| priority != 0) && context.job.is_some_and(has_no_class) {
-        let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
+        let why = "the API server computes it and rejects pods with another value; omit it, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }
     check_class(pod, own_class, field, faults);

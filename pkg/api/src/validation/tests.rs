@@ -48,12 +48,12 @@ fn fault_message_names_field_and_fix() {
         (
             "/spec/learner",
             json!({"template": template_with_gpus("2000"), "replicas": 1}),
-            "spec.learner.template.spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: 2000: a learner has 1024 GPUs at most",
+            "spec.learner.template.spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: 2000: must be no more than 1024 GPUs per learner",
         ),
         (
             "/spec/learner",
             json!({"template": with_port(template_with_gpus("1"), 65533), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
-            "spec.learner.groups[0].resources.gpus: Invalid value: 4: GPUs of one learner need as many ports, starting with di-port 65533, and the last port is 65535; choose a lower di-port",
+            "spec.learner.groups[0].resources.gpus: Invalid value: 4: a learner uses one port per GPU, starting at di-port 65533, and the last one would exceed 65535; choose a lower di-port",
         ),
         // API servers of 1.20 report it twice, so it is not in the table.
         (

@@ -112,11 +112,11 @@ fn humanize_error(error: &serde_json::Error, path: &Path) -> String {
         truncate_text(found, MAX_VALUE_LEN)
     };
     let expected = match expected {
-        "i32" if found.starts_with("invalid value") => "one of 32 bits",
+        "i32" if found.starts_with("invalid value") => "a 32-bit integer",
         "a sequence" => "a list",
-        "i32" | "i64" => "a whole number",
+        "i32" | "i64" => "an integer",
         "a boolean" => "true or false",
-        "Quantity" => r#"a whole number or a text, as "0.5" or 500m"#,
+        "Quantity" => r#"an integer or a string such as "0.5" or 500m"#,
         other => other,
     };
     format!("{found}, expected {expected}")

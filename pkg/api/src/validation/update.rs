@@ -115,9 +115,9 @@ fn frozen_field_faults(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
         Stage::Ended => *field != "ttlSecondsAfterFinished",
     };
     let why = if stage == Stage::Ended {
-        "may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead"
+        "may not be changed once the job has ended (only replicas, suspend and ttlSecondsAfterFinished may); create a new job instead"
     } else {
-        "may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job"
+        "may not be changed once the job has started; suspend the job and wait for phase Suspended, or create a new job"
     };
     let forbidden = changed.iter().filter(is_forbidden);
     forbidden

@@ -50,7 +50,7 @@ pub(super) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<Stri
     for (i, sysctl) in sysctls.unwrap_or_default().iter().enumerate() {
         if sysctl.name.contains('/') {
             warnings.push(format!(
-                "{field}.securityContext.sysctls[{i}].name: servers before 1.25 refuse {} for its slashes",
+                "{field}.securityContext.sysctls[{i}].name: Kubernetes before 1.25 rejects {} because of its slashes",
                 sysctl.name
             ));
         }
@@ -70,7 +70,7 @@ pub(super) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<Stri
     for (i, toleration) in pod.tolerations.iter().flatten().enumerate() {
         if let Some(operator @ ("Lt" | "Gt")) = toleration.operator.as_deref() {
             warnings.push(format!(
-                "{field}.tolerations[{i}].operator: servers before 1.35 refuse {operator}, and newer ones that do not enable TaintTolerationComparisonOperators"
+                "{field}.tolerations[{i}].operator: Kubernetes before 1.35 rejects {operator}; newer versions reject it unless the feature gate TaintTolerationComparisonOperators is enabled"
             ));
         }
     }
@@ -79,13 +79,13 @@ pub(super) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<Stri
     let long = |searches: &[String]| searches.join(" ").len() > OLD_MAX_SEARCH_LEN;
     if searches.is_some_and(|searches| searches.len() > OLD_MAX_SEARCHES || long(searches)) {
         warnings.push(format!(
-            "{field}.dnsConfig.searches: servers before 1.26 take {OLD_MAX_SEARCHES} at most, of {OLD_MAX_SEARCH_LEN} characters together"
+            "{field}.dnsConfig.searches: Kubernetes before 1.26 rejects more than {OLD_MAX_SEARCHES} search domains, and more than {OLD_MAX_SEARCH_LEN} characters in total"
         ));
     }
     for (i, domain) in searches.unwrap_or_default().iter().enumerate() {
         if domain == ROOT_DOMAIN {
             warnings.push(format!(
-                "{field}.dnsConfig.searches[{i}]: servers before 1.33 refuse {ROOT_DOMAIN}"
+                "{field}.dnsConfig.searches[{i}]: Kubernetes before 1.33 rejects {ROOT_DOMAIN}"
             ));
         }
     }
@@ -116,7 +116,7 @@ fn warn_about_restarts(
     let rules = container.restart_policy_rules.as_ref();
     if rules.is_some_and(|rules| !rules.is_empty()) {
         warnings.push(format!(
-            "{field}.restartPolicyRules: servers before 1.35 ignore or refuse them"
+            "{field}.restartPolicyRules: Kubernetes before 1.35 ignores or rejects these rules"
         ));
     }
     let policy = container.restart_policy.as_deref().unwrap_or_default();
@@ -128,7 +128,7 @@ fn warn_about_restarts(
         ];
         if container.lifecycle.is_some() || probes.into_iter().any(Option::is_some) {
             warnings.push(format!(
-                "{field}: servers before 1.29 refuse probes and hooks of init containers"
+                "{field}: Kubernetes before 1.29 rejects probes and hooks of init containers"
             ));
         }
         return;
@@ -136,9 +136,13 @@ fn warn_about_restarts(
     if policy.is_empty() {
         return;
     }
-    let instead = if is_init { "Always" } else { "that of the pod" };
+    let instead = if is_init {
+        "Always"
+    } else {
+        "the policy of the pod"
+    };
     warnings.push(format!(
-        "{field}.restartPolicy: servers before 1.35 ignore or refuse {policy} here, they know {instead} only"
+        "{field}.restartPolicy: Kubernetes before 1.35 ignores or rejects {policy} here and supports only {instead}"
     ));
 }
 
@@ -151,7 +155,7 @@ fn warn_about_handlers(container: &Container, field: &str, warnings: &mut Vec<St
     ] {
         if probe.as_ref().is_some_and(|probe| probe.grpc.is_some()) {
             warnings.push(format!(
-                "{field}.{name}.grpc: servers before 1.24 refuse it"
+                "{field}.{name}.grpc: Kubernetes before 1.24 rejects it"
             ));
         }
     }
@@ -165,13 +169,13 @@ fn warn_about_handlers(container: &Container, field: &str, warnings: &mut Vec<St
     ] {
         if hook.as_ref().is_some_and(|hook| hook.sleep.is_some()) {
             warnings.push(format!(
-                "{field}.{name}.sleep: servers before 1.30 refuse it"
+                "{field}.{name}.sleep: Kubernetes before 1.30 rejects it"
             ));
         }
     }
     if lifecycle.stop_signal.is_some() {
         warnings.push(format!(
-            "{field}.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+            "{field}.stopSignal: Kubernetes ignores it unless the feature gate ContainerStopSignals is enabled, which is rare"
         ));
     }
 }
@@ -185,7 +189,7 @@ fn warn_about_env(container: &Container, field: &str, warnings: &mut Vec<String>
         let of_pod = source.field_ref.as_ref();
         if of_pod.is_some_and(|of_pod| of_pod.field_path == "status.hostIPs") {
             warnings.push(format!(
-                "{field}.fieldRef.fieldPath: servers before 1.29 refuse status.hostIPs"
+                "{field}.fieldRef.fieldPath: Kubernetes before 1.29 rejects status.hostIPs"
             ));
         }
         let resource = source.resource_field_ref.as_ref();
@@ -194,7 +198,7 @@ fn warn_about_env(container: &Container, field: &str, warnings: &mut Vec<String>
         }
         if source.file_key_ref.is_some() {
             warnings.push(format!(
-                "{field}.fileKeyRef: servers before 1.35 refuse it, but for those that enable EnvFiles"
+                "{field}.fileKeyRef: Kubernetes before 1.35 rejects it unless the feature gate EnvFiles is enabled"
             ));
         }
     }
@@ -205,7 +209,7 @@ fn resource_warning(source: &ResourceFieldSelector) -> Option<String> {
     let resource = source.resource.as_str();
     let (_, name) = resource.split_once('.')?;
     let is_huge = name.starts_with("hugepages-");
-    is_huge.then(|| format!("servers before 1.22 refuse {resource}"))
+    is_huge.then(|| format!("Kubernetes before 1.22 rejects {resource}"))
 }
 
 /// An API server drops a volume type that it does not know, and rejects the volume without one.
@@ -213,18 +217,20 @@ pub(super) fn warn_about_volumes(volumes: &[Volume], field: &str, warnings: &mut
     for (i, volume) in volumes.iter().enumerate() {
         let field = format!("{field}.volumes[{i}]");
         if let Some(ephemeral) = &volume.ephemeral {
-            warnings.push(format!("{field}.ephemeral: servers before 1.21 refuse it"));
+            warnings.push(format!(
+                "{field}.ephemeral: Kubernetes before 1.21 rejects it"
+            ));
             let template = ephemeral.volume_claim_template.as_ref();
             let modes = template.and_then(|template| template.spec.access_modes.as_ref());
             if modes.is_some_and(|modes| modes.iter().any(|mode| mode == SINGLE_POD_MODE)) {
                 warnings.push(format!(
-                    "{field}.ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse {SINGLE_POD_MODE}"
+                    "{field}.ephemeral.volumeClaimTemplate.spec.accessModes: Kubernetes before 1.27 rejects {SINGLE_POD_MODE}"
                 ));
             }
         }
         if volume.image.is_some() {
             warnings.push(format!(
-                "{field}.image: servers before 1.35 refuse it, but for those that enable ImageVolume"
+                "{field}.image: Kubernetes before 1.35 rejects it unless the feature gate ImageVolume is enabled"
             ));
         }
         let files = volume.downward_api.as_ref();
@@ -253,7 +259,7 @@ pub(super) fn warn_about_volumes(volumes: &[Volume], field: &str, warnings: &mut
             ] {
                 if is_set {
                     warnings.push(format!(
-                        "{field}.projected.sources[{j}].{name}: servers that do not enable {gate}, as most do not, refuse it"
+                        "{field}.projected.sources[{j}].{name}: Kubernetes rejects it unless the feature gate {gate} is enabled, which is rare"
                     ));
                 }
             }

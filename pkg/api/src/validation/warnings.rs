@@ -83,7 +83,7 @@ fn warn_about_template(
         version_skew::warn_about_pod(pod, &field, warnings);
         if pod.host_network == Some(true) {
             warnings.push(format!(
-                "{field}.hostNetwork: two replicas on one node would need the same port"
+                "{field}.hostNetwork: all replicas of a role use the same port, so no two of them can run on the same node"
             ));
         }
     }
@@ -134,12 +134,12 @@ fn warn_about_restarts(
     }
     if role == Role::Coordinator {
         warnings.push(format!(
-            "{field}.restartPolicy: Always starts the coordinator again whenever it ends: the job never ends"
+            "{field}.restartPolicy: with Always, the kubelet restarts the coordinator after every exit, so the job never ends"
         ));
     }
     if job.spec.clean_pod_policy == CleanPodPolicy::None {
         warnings.push(format!(
-            "{field}.restartPolicy: Always with spec.cleanPodPolicy None: its pods keep running after the job's end"
+            "{field}.restartPolicy: with Always and spec.cleanPodPolicy None, the pods keep running after the end of the job"
         ));
     }
 }

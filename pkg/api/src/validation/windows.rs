@@ -29,7 +29,7 @@ pub(super) fn check_windows_options(
         check_required(
             spec,
             &place,
-            "the credentials; leave it out for none",
+            "the credentials; omit it for none",
             faults,
         );
         if spec.len() > MAX_CREDENTIALS {
@@ -41,7 +41,7 @@ pub(super) fn check_windows_options(
         check_required(
             user,
             &place,
-            "the user; leave it out for that of the image",
+            "the user; omit it for that of the image",
             faults,
         );
         if let Some(why) = invalid_username(user) {

@@ -223,7 +223,7 @@ fn pod_without_node_owns_no_ip() {
         });
         PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
     };
-    // A user with the right to write pod status in another namespace can claim any pod IP.
+    // A user with permission to write pod status in another namespace can claim any pod IP.
     for pod_ip in ["10.0.0.9", "10.0.0.1"] {
         cache.on_apply(claims(pod_ip));
     }

@@ -54,7 +54,7 @@ fn lease_finding(lease: &Lease, now: Timestamp) -> Finding {
         let message = format!("{holder} has not renewed Lease di-orchestrator for {age} s");
         Finding::error(CHECK, message).with_remedy(REMEDY)
     } else {
-        Finding::ok(CHECK, format!("{holder} leads"))
+        Finding::ok(CHECK, format!("{holder} is the leader"))
     }
 }
 
@@ -73,7 +73,10 @@ mod tests {
             "renewTime": "2026-01-01T00:00:00.000000Z",
         }));
         let at = |time: &str| lease_finding(&active, time.parse().unwrap());
-        assert_eq!(at("2026-01-01T00:00:15Z").message, "di-webhook-x leads");
+        assert_eq!(
+            at("2026-01-01T00:00:15Z").message,
+            "di-webhook-x is the leader"
+        );
         let expired = at("2026-01-01T00:01:00Z");
         assert_eq!(
             expired.message,

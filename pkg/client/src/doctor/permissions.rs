@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 use super::Finding;
 use crate::{Cluster, Result};
 
-const CHECK: &str = "rights";
+const CHECK: &str = "permissions";
 
 /// A permission and the commands that need it.
 struct Permission {

@@ -154,7 +154,7 @@ mod tests {
             installed_fixture(None, "di", &["server"]).variant,
             InstallVariant::Full
         );
-        let only = installed_fixture(None, "di", &["manager", "--webhooks-only"]);
+        let only = installed_fixture(None, "di", &["manager", "--webhook-only"]);
         assert_eq!(only.variant, InstallVariant::WebhookOnly);
         assert_eq!((only.wanted, only.ready), (2, 1));
     }

@@ -59,7 +59,7 @@ fn faults_of_all_documents_are_reported_together() {
     assert_eq!(
         rejection(&text),
         "job.yaml: DIJob \"cartpole\" is invalid:\n\
-         * spec.coordinator.template.spec.containers: Required value: one container must be named di-container, the main one; found main\n\
+         * spec.coordinator.template.spec.containers: Required value: one container must be named di-container (the main container); found main\n\
          * spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0\n\
          job.yaml: DIJob \"cartpole\" is invalid:\n\
          * metadata.name: Duplicate value: the manifests contain this object twice\n\

@@ -88,7 +88,7 @@ fn worst_pod_problem(observed: &Observed<'_>, status: &DIJobStatus) -> Option<(R
             return Some((pod, reason, message.to_owned()));
         }
         let end = pod.crash_loop_end.as_ref().filter(|_| pod.is_active())?;
-        let message = format!("its container ended again: {end}");
+        let message = format!("container {} exited again: {end}", names::MAIN_CONTAINER);
         Some((pod, Reason::CrashLoopBackOff, message))
     });
     let mut problems: Vec<_> = waiting.chain(pods_in_backoff(observed, status)).collect();

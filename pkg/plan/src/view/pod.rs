@@ -247,7 +247,7 @@ impl PodView {
 }
 
 /// The addresses of a pod. Those of a pod without a node are ignored: no kubelet reported them, but
-/// a user with the right to write the pod status.
+/// a user with permission to write the pod status.
 fn pod_addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Option<Box<[IpAddr]>> {
     let spec = spec?;
     if spec.host_network == Some(true) {

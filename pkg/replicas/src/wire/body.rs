@@ -194,7 +194,7 @@ fn parse_replicas(body: &Map<String, Value>, field: &str, most: usize) -> Result
     let gpus = parse_quantity(
         &format!("{field}.gpus"),
         either("gpus", "gpu"),
-        "a whole number",
+        "an integer",
         NANOS_PER_UNIT,
     );
     let resources = ReplicaResources {
@@ -219,11 +219,7 @@ fn parse_count(field: &str, value: Option<&Value>, most: usize) -> Result<usize>
     number
         .and_then(|number| usize::try_from(number).ok())
         .filter(|number| *number <= most)
-        .ok_or_else(|| {
-            Error::Invalid(format!(
-                "{field} must be a whole number between 0 and {most}"
-            ))
-        })
+        .ok_or_else(|| Error::Invalid(format!("{field} must be an integer between 0 and {most}")))
 }
 
 /// Accepts 2.0 as 2: JSON has one number type.

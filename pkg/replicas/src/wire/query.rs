@@ -37,14 +37,16 @@ impl Query {
             let Some((known_key, field)) = known.find(|(name, _)| key.eq_ignore_ascii_case(name))
             else {
                 return Err(Error::Invalid(format!(
-                    "unknown query key {key}; known are namespace, coordinator, aggregator and name"
+                    "unknown query parameter {key}; known are namespace, coordinator, aggregator and name"
                 )));
             };
             if value.is_empty() {
                 continue;
             }
             if field.is_some() {
-                return Err(Error::Invalid(format!("query key {known_key} is repeated")));
+                return Err(Error::Invalid(format!(
+                    "query parameter {known_key} is repeated"
+                )));
             }
             *field = Some(parse_name(known_key, &value)?);
         }

@@ -101,15 +101,15 @@ fn invalid_add_requests_name_the_wrong_field() {
         (body_with(json!(3)), "collectors must be a JSON object"),
         (
             body_with(json!({"replicas": -1})),
-            "collectors.replicas must be a whole number between 0 and 1000",
+            "collectors.replicas must be an integer between 0 and 1000",
         ),
         (
             body_with(json!({"replicas": 1.5})),
-            "collectors.replicas must be a whole number between 0 and 1000",
+            "collectors.replicas must be an integer between 0 and 1000",
         ),
         (
             body_with(json!({"replicas": 1_000_000})),
-            "collectors.replicas must be a whole number between 0 and 1000",
+            "collectors.replicas must be an integer between 0 and 1000",
         ),
         (
             body_with(json!({"replicas": 1, "cpus": "-1"})),
@@ -121,11 +121,11 @@ fn invalid_add_requests_name_the_wrong_field() {
         ),
         (
             body_with(json!({"replicas": 1, "gpus": 0.5})),
-            "collectors.gpus must be a whole number",
+            "collectors.gpus must be an integer",
         ),
         (
             body_with(json!({"replicas": 1, "gpus": -1})),
-            "collectors.gpus must be a whole number",
+            "collectors.gpus must be an integer",
         ),
     ] {
         let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();

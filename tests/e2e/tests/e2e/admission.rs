@@ -48,7 +48,7 @@ async fn invalid_jobs_are_rejected_with_field_and_fix() {
             ),
             (
                 json!({"coordinator": main}),
-                "spec.coordinator.template.spec.containers: Required value: one container must be named di-container, the main one; found main",
+                "spec.coordinator.template.spec.containers: Required value: one container must be named di-container (the main container); found main",
             ),
         ] {
             let error = api.create(&PostParams::default(), &manifest("v1alpha1", "bad", &spec)).await.unwrap_err();

@@ -210,7 +210,7 @@ async fn pods_are_identified_by_ip_and_change_only_their_job() {
         eventually(
             "the refusal in its log",
             || logs_so_far(&ns, "impostor-coordinator"),
-            |log| log.contains("may change its own job only"),
+            |log| log.contains("may only change its own job"),
         )
         .await;
         assert!(

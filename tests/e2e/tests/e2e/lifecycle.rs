@@ -365,7 +365,7 @@ async fn coordinator_past_deadline_ends_and_keeps_its_log() {
         ns.submit(&idle_job("late", 1, 0)).await;
         wait_for_running_pods(&ns, "late", 2).await;
         let log = || logs_so_far(&ns, "late-coordinator");
-        eventually("the log starts", log, |log| log.contains("holding")).await;
+        eventually("the log starts", log, |log| log.contains("idle; waiting")).await;
         let late = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 1}}));
         let jobs = ns.api::<DIJob>();
         jobs.patch("late", &PatchParams::default(), &late)

@@ -16,12 +16,12 @@ fn denied_author_gets_hint_for_missing_right() {
         (
             create_review(&valid_job()),
             Some("rl"),
-            r#"dijobs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "rl": the orchestrator creates pods from its templates, so their author needs this right; ask for a Role in the namespace "rl" that allows to create pods"#,
+            r#"dijobs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "rl": the orchestrator creates pods from its templates, so their author needs this permission; ask for a Role in the namespace "rl" that allows creating pods"#,
         ),
         (
             config,
             None,
-            r#"aggregatorconfigs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" at the cluster scope: the orchestrator creates pods from its templates, so their author needs this right; ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all namespaces use the AggregatorConfig in di-system; or create one in the namespace of your jobs"#,
+            r#"aggregatorconfigs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" at the cluster scope: the orchestrator creates pods from its templates, so their author needs this permission; ask for a ClusterRole that allows creating pods in all namespaces, because jobs in all namespaces use the AggregatorConfig in di-system; or create an AggregatorConfig in the namespace of your jobs"#,
         ),
     ];
     for (review, namespace, message) in cases {

@@ -13,7 +13,7 @@ fn template_of_started_job_is_immutable() {
         json!({
             "reason": "FieldValueForbidden",
             "field": "spec.coordinator.template",
-            "message": "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job",
+            "message": "Forbidden: may not be changed once the job has started; suspend the job and wait for phase Suspended, or create a new job",
         })
     );
     new = old.clone();

@@ -79,7 +79,7 @@ fn lists_and_maps_over_total_limit_are_rejected() {
     assert_eq!(
         messages_of(&with(1_000)),
         [
-            "spec.coordinator.template.spec.containers[19].env: Too many: must have at most 20000 items together with all other lists and maps of the spec"
+            "spec.coordinator.template.spec.containers[19].env: Too many: all lists and maps of the spec must have at most 20000 items in total"
         ]
     );
     let labels: Value = (0..20_001).map(|i| (format!("a{i}"), "x")).collect();
@@ -92,7 +92,7 @@ fn lists_and_maps_over_total_limit_are_rejected() {
     assert_eq!(
         messages_of(&job),
         [
-            "spec.coordinator.template.metadata.labels: Too many: must have at most 20000 items together with all other lists and maps of the spec"
+            "spec.coordinator.template.metadata.labels: Too many: all lists and maps of the spec must have at most 20000 items in total"
         ]
     );
 }

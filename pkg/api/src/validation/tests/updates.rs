@@ -1,7 +1,7 @@
 use super::*;
 
-const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
-const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
+const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend the job and wait for phase Suspended, or create a new job";
+const ENDED: &str = "Forbidden: may not be changed once the job has ended (only replicas, suspend and ttlSecondsAfterFinished may); create a new job instead";
 
 fn job_with_status(status: Value) -> Value {
     let mut job = valid_job();

@@ -22,7 +22,7 @@ fn rarely_intended_job_fields_are_warned_about() {
         (
             "/spec/coordinator/template/spec/restartPolicy",
             json!("Always"),
-            "spec.coordinator.template.spec.restartPolicy: Always starts the coordinator again whenever it ends: the job never ends",
+            "spec.coordinator.template.spec.restartPolicy: with Always, the kubelet restarts the coordinator after every exit, so the job never ends",
         ),
         (
             "/spec/collector/template/metadata",
@@ -32,7 +32,7 @@ fn rarely_intended_job_fields_are_warned_about() {
         (
             "/spec/collector/template/spec/hostNetwork",
             json!(true),
-            "spec.collector.template.spec.hostNetwork: two replicas on one node would need the same port",
+            "spec.collector.template.spec.hostNetwork: all replicas of a role use the same port, so no two of them can run on the same node",
         ),
         (
             "/spec/collector/template/spec/containers",
@@ -60,7 +60,7 @@ fn rarely_intended_job_fields_are_warned_about() {
     assert_eq!(
         warnings_after(&[none, always.clone()]),
         [
-            "spec.collector.template.spec.restartPolicy: Always with spec.cleanPodPolicy None: its pods keep running after the job's end"
+            "spec.collector.template.spec.restartPolicy: with Always and spec.cleanPodPolicy None, the pods keep running after the end of the job"
         ]
     );
     assert_eq!(warnings_after(&[always]), [""; 0]);
@@ -105,7 +105,7 @@ fn rarely_intended_config_fields_are_warned_about() {
         (
             "/spec/aggregator/template/spec/hostNetwork",
             json!(true),
-            "spec.aggregator.template.spec.hostNetwork: two replicas on one node would need the same port",
+            "spec.aggregator.template.spec.hostNetwork: all replicas of a role use the same port, so no two of them can run on the same node",
         ),
     ] {
         assert_eq!(warnings_after(path, value), [expected]);
@@ -142,12 +142,12 @@ fn fields_rejected_by_some_nodes_are_warned_about() {
         (
             "containers",
             container(json!({"restartPolicy": "Never"})),
-            "containers[0].restartPolicy: servers before 1.35 ignore or refuse Never here, they know that of the pod only",
+            "containers[0].restartPolicy: Kubernetes before 1.35 ignores or rejects Never here and supports only the policy of the pod",
         ),
         (
             "initContainers",
             json!([{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]),
-            "initContainers[0].restartPolicy: servers before 1.35 ignore or refuse OnFailure here, they know Always only",
+            "initContainers[0].restartPolicy: Kubernetes before 1.35 ignores or rejects OnFailure here and supports only Always",
         ),
         (
             "containers",
@@ -164,12 +164,12 @@ fn fields_rejected_by_some_nodes_are_warned_about() {
             json!([{"name": "i", "image": "i", "restartPolicy": "Always", "restartPolicyRules": [
                 {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0]}},
             ]}]),
-            "initContainers[0].restartPolicyRules: servers before 1.35 ignore or refuse them",
+            "initContainers[0].restartPolicyRules: Kubernetes before 1.35 ignores or rejects these rules",
         ),
         (
             "tolerations",
             json!([{"key": "spot", "operator": "Lt", "value": "-5"}]),
-            "tolerations[0].operator: servers before 1.35 refuse Lt, and newer ones that do not enable TaintTolerationComparisonOperators",
+            "tolerations[0].operator: Kubernetes before 1.35 rejects Lt; newer versions reject it unless the feature gate TaintTolerationComparisonOperators is enabled",
         ),
         (
             "securityContext",
@@ -193,73 +193,73 @@ fn fields_of_newer_servers_are_warned_about() {
             json!([{"name": "i", "image": "i", "restartPolicy": "Always", "livenessProbe": {
                 "exec": {"command": ["true"]},
             }}]),
-            "initContainers[0]: servers before 1.29 refuse probes and hooks of init containers",
+            "initContainers[0]: Kubernetes before 1.29 rejects probes and hooks of init containers",
         ),
         (
             "containers",
             container(json!({"readinessProbe": {"grpc": {"port": 1}}})),
-            "containers[0].readinessProbe.grpc: servers before 1.24 refuse it",
+            "containers[0].readinessProbe.grpc: Kubernetes before 1.24 rejects it",
         ),
         (
             "containers",
             container(json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}})),
-            "containers[0].lifecycle.preStop.sleep: servers before 1.30 refuse it",
+            "containers[0].lifecycle.preStop.sleep: Kubernetes before 1.30 rejects it",
         ),
         (
             "containers",
             from(json!({"fieldRef": {"fieldPath": "status.hostIPs"}})),
-            "containers[0].env[0].valueFrom.fieldRef.fieldPath: servers before 1.29 refuse status.hostIPs",
+            "containers[0].env[0].valueFrom.fieldRef.fieldPath: Kubernetes before 1.29 rejects status.hostIPs",
         ),
         (
             "containers",
             from(json!({"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}})),
-            "containers[0].env[0].valueFrom.fileKeyRef: servers before 1.35 refuse it, but for those that enable EnvFiles",
+            "containers[0].env[0].valueFrom.fileKeyRef: Kubernetes before 1.35 rejects it unless the feature gate EnvFiles is enabled",
         ),
         (
             "volumes",
             json!([{"name": "v", "image": {"reference": "i"}}]),
-            "volumes[0].image: servers before 1.35 refuse it, but for those that enable ImageVolume",
+            "volumes[0].image: Kubernetes before 1.35 rejects it unless the feature gate ImageVolume is enabled",
         ),
         (
             "volumes",
             json!([{"name": "v", "projected": {"sources": [
                 {"clusterTrustBundle": {"name": "ca", "path": "ca.pem"}},
             ]}}]),
-            "volumes[0].projected.sources[0].clusterTrustBundle: servers that do not enable ClusterTrustBundleProjection, as most do not, refuse it",
+            "volumes[0].projected.sources[0].clusterTrustBundle: Kubernetes rejects it unless the feature gate ClusterTrustBundleProjection is enabled, which is rare",
         ),
         (
             "volumes",
             json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
             }}}}]),
-            "volumes[0].ephemeral: servers before 1.21 refuse it",
+            "volumes[0].ephemeral: Kubernetes before 1.21 rejects it",
         ),
         (
             "dnsConfig",
             json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
-            "dnsConfig.searches: servers before 1.26 take 6 at most, of 256 characters together",
+            "dnsConfig.searches: Kubernetes before 1.26 rejects more than 6 search domains, and more than 256 characters in total",
         ),
         (
             "dnsConfig",
             json!({"searches": vec!["a".repeat(63); 5]}),
-            "dnsConfig.searches: servers before 1.26 take 6 at most, of 256 characters together",
+            "dnsConfig.searches: Kubernetes before 1.26 rejects more than 6 search domains, and more than 256 characters in total",
         ),
         (
             "securityContext",
             json!({"sysctls": [{"name": "kernel/shm_rmid_forced", "value": "1"}]}),
-            "securityContext.sysctls[0].name: servers before 1.25 refuse kernel/shm_rmid_forced for its slashes",
+            "securityContext.sysctls[0].name: Kubernetes before 1.25 rejects kernel/shm_rmid_forced because of its slashes",
         ),
         (
             "volumes",
             json!([{"name": "v", "downwardAPI": {"items": [{"path": "p", "resourceFieldRef": {
                 "containerName": "di-container", "resource": "limits.hugepages-2Mi",
             }}]}}]),
-            "volumes[0].downwardAPI.items[0].resourceFieldRef.resource: servers before 1.22 refuse limits.hugepages-2Mi",
+            "volumes[0].downwardAPI.items[0].resourceFieldRef.resource: Kubernetes before 1.22 rejects limits.hugepages-2Mi",
         ),
         (
             "dnsConfig",
             json!({"searches": ["rl.svc.cluster.local", "."]}),
-            "dnsConfig.searches[1]: servers before 1.33 refuse .",
+            "dnsConfig.searches[1]: Kubernetes before 1.33 rejects .",
         ),
     ]);
     let volumes = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
@@ -268,8 +268,8 @@ fn fields_of_newer_servers_are_warned_about() {
     assert_eq!(
         warnings_after(&[("/spec/volumes", volumes)]),
         [
-            "spec.volumes[0].ephemeral: servers before 1.21 refuse it",
-            "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse ReadWriteOncePod",
+            "spec.volumes[0].ephemeral: Kubernetes before 1.21 rejects it",
+            "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: Kubernetes before 1.27 rejects ReadWriteOncePod",
         ]
     );
     let os = format!("/{}/os", COORDINATOR.replace('.', "/"));
@@ -278,7 +278,7 @@ fn fields_of_newer_servers_are_warned_about() {
     assert_eq!(
         warnings_after(&[(&os, json!({"name": "linux"})), (&containers, signal)]),
         [format!(
-            "{COORDINATOR}.containers[0].lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+            "{COORDINATOR}.containers[0].lifecycle.stopSignal: Kubernetes ignores it unless the feature gate ContainerStopSignals is enabled, which is rare"
         )]
     );
 }

@@ -34,7 +34,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas?job=a",
                 "",
                 400,
-                "unknown query key job",
+                "unknown query parameter job",
             ),
             (
                 COORDINATOR,
@@ -58,7 +58,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas",
                 "",
                 501,
-                "does not support this HTTP method",
+                "HTTP method not supported for this path",
             ),
             (
                 COORDINATOR,
@@ -66,9 +66,9 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas/failed",
                 "",
                 501,
-                "does not support this HTTP method",
+                "HTTP method not supported for this path",
             ),
-            (COORDINATOR, "GET", "/unknown", "", 404, "no such path"),
+            (COORDINATOR, "GET", "/unknown", "", 404, "path not found"),
             (
                 COORDINATOR,
                 "POST",
@@ -91,7 +91,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas",
                 &*add_body_for("b-coordinator"),
                 403,
-                "its own job only",
+                "may only change its own job",
             ),
             (
                 COORDINATOR,
@@ -99,7 +99,7 @@ async fn invalid_requests_are_rejected_in_both_versions() {
                 "/replicas",
                 &*add_body_for("b-coordinator"),
                 403,
-                "its own job only",
+                "may only change its own job",
             ),
             (
                 COORDINATOR,

@@ -110,7 +110,7 @@ async fn pod_of_previous_job_is_forbidden_for_new_job() {
     assert_eq!(refused.status, 403);
     let message = refused.body["message"].as_str().unwrap();
     assert!(
-        message.contains("does not belong to the present DIJob own"),
+        message.contains("does not belong to the current DIJob own"),
         "{message}"
     );
     manager.stop().await;

@@ -186,7 +186,7 @@ async fn template_without_pod_create_right_is_rejected() {
                     format!("dijobs.diengine.opendilab.org {name:?} is forbidden"),
                     format!("User {:?} cannot create resource \"pods\"", user(BOB)),
                     format!(
-                        "ask for a Role in the namespace {:?} that allows to create pods",
+                        "ask for a Role in the namespace {:?} that allows creating pods",
                         space.namespace
                     ),
                 ] {

@@ -14,8 +14,8 @@ use crate::{
     webhooks::validation::{VERSIONS, causes},
 };
 
-const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
-const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
+const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend the job and wait for phase Suspended, or create a new job";
+const ENDED: &str = "Forbidden: may not be changed once the job has ended (only replicas, suspend and ttlSecondsAfterFinished may); create a new job instead";
 
 /// Updates of one field each, and whether they are allowed once the job has started and once it has
 /// ended.
