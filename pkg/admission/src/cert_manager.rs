@@ -168,6 +168,7 @@ fn retry_delay(failures: u32, interval: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use di_fixtures::{ApiServerMock, Reply};
     use serde_json::json;
 
     use super::*;
@@ -190,29 +191,19 @@ mod tests {
             (404, 500, false),
             (500, 404, false),
         ] {
-            let respond = move |request: http::Request<kube::client::Body>| {
-                let code = match request.uri().path() {
+            let client = ApiServerMock::client(move |request| {
+                let code = match request.path.as_str() {
                     path if path.contains("/mutatingwebhook") => mutating,
                     path if path.contains("/validatingwebhook") => validating,
-                    _ if request.method() == http::Method::POST => 201,
+                    _ if request.method == http::Method::POST => 201,
                     _ => 404,
                 };
-                let body = if code < 300 {
-                    json!({"metadata": {"name": "di-webhook"}})
-                } else {
-                    let reason = if code == 404 {
-                        "NotFound"
-                    } else {
-                        "InternalError"
-                    };
-                    json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code})
-                };
-                let body = kube::client::Body::from(body.to_string().into_bytes());
-                let response = http::Response::builder().status(code).body(body);
-                std::future::ready(Ok::<_, Infallible>(response.unwrap()))
-            };
+                match code {
+                    ..300 => Reply::Object(code, json!({"metadata": {"name": "di-webhook"}})),
+                    _ => Reply::error(code, ""),
+                }
+            });
             let certificates = Certificates::new_shared();
-            let client = Client::new(tower::service_fn(respond), "default");
             let settings = Settings::default();
             let metrics = Metrics::default();
             let cert_manager = CertManager::new(client, settings, certificates.clone(), metrics);
@@ -239,15 +230,12 @@ mod tests {
             std::fs::write(dir.path().join("tls.key"), &serving_cert.key).unwrap();
         };
         // All API calls fail: a certificate directory must not need the API server.
-        let failing_api = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>("unexpected API call")
-        });
         let settings = Settings {
             certificate_dir: Some(dir.path().to_owned()),
             ..Settings::default()
         };
         let certificates = Certificates::new_shared();
-        let client = Client::new(failing_api, "default");
+        let client = ApiServerMock::client(|_| Reply::Reset);
         let metrics = Metrics::default();
         let cert_manager = CertManager::new(client, settings, certificates.clone(), metrics);
         let (ready, mut is_ready) = watch::channel(false);

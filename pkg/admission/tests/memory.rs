@@ -6,6 +6,7 @@
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings, router, serve};
+use di_fixtures::Job;
 use jiff::Timestamp;
 use kube::Client;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
@@ -130,7 +131,7 @@ impl Server {
     }
 }
 
-/// Access with a fake API server that allows everything.
+/// Access with a fake API server that allows everything. `ApiServerMock` would keep all requests.
 fn open_access() -> Access {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         let granted = json!({"metadata": {}, "spec": {}, "status": {"allowed": true}});
@@ -141,7 +142,8 @@ fn open_access() -> Access {
 }
 
 fn review(user: usize, policy: &str) -> Vec<u8> {
-    let container = json!({"name": "di-container", "image": "i"});
+    let annotations = json!({"padding": "x".repeat(PADDING_BYTES)});
+    let job = Job::test().clean_pod_policy(policy);
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -152,13 +154,7 @@ fn review(user: usize, policy: &str) -> Vec<u8> {
             "namespace": "rl",
             "operation": "CREATE",
             "userInfo": {"username": format!("user-{user}")},
-            "object": {
-                "metadata": {"name": "j", "annotations": {"padding": "x".repeat(PADDING_BYTES)}},
-                "spec": {
-                    "cleanPodPolicy": policy,
-                    "coordinator": {"template": {"spec": {"containers": [container]}}},
-                },
-            },
+            "object": job.metadata(json!({"annotations": annotations})).json(),
         },
     });
     review.to_string().into_bytes()

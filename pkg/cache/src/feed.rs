@@ -248,12 +248,10 @@ mod tests {
         let ended = |role: &str, uid: &str, code: Option<i32>| {
             let state = code.map(|code| json!({"terminated": {"exitCode": code}}));
             let statuses = state.map(|state| json!([{"name": "di-container", "state": state}]));
-            let pod = json!({
-                "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"dijob-name": "j", "replica-type": role}},
-                "spec": {"containers": [], "restartPolicy": "Never"},
-                "status": {"phase": "Running", "containerStatuses": statuses},
-            });
-            serde_json::from_value::<Projected<Pod, PodView>>(pod).unwrap()
+            let pod = di_fixtures::Pod::test("p", role).metadata(json!({"uid": uid}));
+            let pod = pod.spec(json!({"restartPolicy": "Never"}));
+            let status = json!({"phase": "Running", "containerStatuses": statuses});
+            pod.status(status).build::<Projected<Pod, PodView>>()
         };
         let cache = PodCache::default();
         for (role, uid, code, known) in [

@@ -72,19 +72,14 @@ mod tests {
     use std::pin::pin;
 
     use di_api::DIJob;
+    use di_fixtures::Job;
     use futures::{FutureExt, channel::mpsc};
     use kube::runtime::reflector;
-    use serde_json::json;
 
     use super::*;
 
     fn named_job(name: &str) -> WatchedJob<DIJob> {
-        let job = json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": name, "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}},
-        });
-        serde_json::from_value(job).unwrap()
+        Job::test().named(name).build()
     }
 
     #[test]

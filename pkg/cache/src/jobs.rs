@@ -259,17 +259,15 @@ fn resource_version<K: Resource>(object: &K) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use di_fixtures::Job;
     use kube::runtime::reflector;
     use serde_json::json;
 
     use super::*;
 
     fn job_json(version: &str, uid: &str) -> serde_json::Value {
-        json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns", "uid": uid, "resourceVersion": version},
-            "spec": {"coordinator": {"template": {}}},
-        })
+        let metadata = json!({"uid": uid, "resourceVersion": version});
+        Job::test().metadata(metadata).json()
     }
 
     fn decoded_job(version: &str, uid: &str) -> DIJob {
@@ -280,7 +278,7 @@ mod tests {
     fn job_cache_never_returns_state_older_than_own_write() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
-        let key = ("ns".to_owned(), "j".to_owned());
+        let key = ("rl".to_owned(), "j".to_owned());
         let version = || cache.get(&key).and_then(|job| job.resource_version());
         let mut watched = |version: &str, uid: &str| {
             let job = serde_json::from_value(job_json(version, uid)).unwrap();
@@ -305,7 +303,7 @@ mod tests {
     fn unwatched_own_write_is_returned_until_deletion_is_seen() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
-        let key = ("ns".to_owned(), "j".to_owned());
+        let key = ("rl".to_owned(), "j".to_owned());
         let known = || {
             let by_key = cache.get(&key).and_then(|job| job.uid());
             let all: Vec<_> = cache
@@ -369,7 +367,7 @@ mod tests {
             cache.lock_own_writes().unconfirmed.len()
         };
         assert_eq!(show("9"), kept, "the watch still lags");
-        let first = ("ns".to_owned(), "0".to_owned());
+        let first = ("rl".to_owned(), "0".to_owned());
         let newest = cache.get(&first).and_then(|job| job.resource_version());
         assert_eq!(newest.as_deref(), Some("10"));
         assert_eq!(show("10"), kept - 1);

@@ -75,14 +75,13 @@ impl RateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use di_fixtures::{ApiServerMock, Reply};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn request_without_response_times_out() {
-        let silent = tower::service_fn(|_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, BoxError>>()
-        });
-        let client = rate_limited(Client::new(silent, "default"));
+        let client = rate_limited(ApiServerMock::client(|_| Reply::Hang));
         for query in ["", "?watch=true"] {
             let request = Request::get(format!("/api/v1/pods{query}"));
             let request = request.body(Body::empty()).unwrap();

@@ -118,27 +118,31 @@ impl Context {
 }
 
 #[cfg(test)]
+impl Context {
+    /// A context with default settings and empty caches.
+    pub fn test(client: Client) -> Self {
+        Self::new(
+            client,
+            Settings::default(),
+            Metrics::new(&mut prometheus_client::registry::Registry::default()),
+            JobCache::new(kube::runtime::reflector::store().0),
+            Arc::default(),
+            Arc::default(),
+            EventQueue::new().0,
+        )
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use kube::runtime::reflector::store;
-    use prometheus_client::registry::Registry;
+    use di_fixtures::{ApiServerMock, Reply};
 
     use super::*;
     use crate::Error;
 
     #[tokio::test]
     async fn recreated_job_starts_with_empty_state() {
-        let empty_server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            http::Response::builder().body(kube::client::Body::empty())
-        });
-        let context = Context::new(
-            Client::new(empty_server, "ns"),
-            Settings::default(),
-            Metrics::new(&mut Registry::default()),
-            JobCache::new(store().0),
-            Arc::default(),
-            Arc::default(),
-            EventQueue::new().0,
-        );
+        let context = Context::test(ApiServerMock::client(|_| Reply::Reset));
         let job = ("ns".to_owned(), "job".to_owned());
         context.reset_if_recreated(&job, Some("old"));
         context.backoff.record_failure(&job, &Error::JobGone);

@@ -113,19 +113,12 @@ fn enqueue_retry(event: QueuedEvent, error: &Error, retries: &mpsc::Sender<Queue
 
 #[cfg(test)]
 mod tests {
-    use di_cache::JobCache;
+    use di_fixtures::{ApiServerMock, Reply};
     use futures::FutureExt;
-    use http::{Request, Response};
-    use kube::{
-        Client,
-        client::Body,
-        runtime::{events::EventType, reflector::store},
-    };
-    use prometheus_client::registry::Registry;
-    use tower::service_fn;
+    use kube::runtime::events::EventType;
+    use serde_json::json;
 
     use super::*;
-    use crate::{Metrics, Settings};
 
     fn event(uid: usize, reason: &str) -> QueuedEvent {
         QueuedEvent {
@@ -183,18 +176,10 @@ mod tests {
         (0..SHARD_CAPACITY).for_each(|_| queue.enqueue(event(0, "same")));
         assert_eq!(unlogged(&queue), 2000 - SHARD_CAPACITY, "a longer burst");
 
-        let empty_server = service_fn(|_: Request<Body>| async {
-            Response::builder().body(Body::from(b"{}".to_vec()))
-        });
-        let context = Arc::new(Context::new(
-            Client::new(empty_server, "ns"),
-            Settings::default(),
-            Metrics::new(&mut Registry::default()),
-            JobCache::new(store().0),
-            Arc::default(),
-            Arc::default(),
-            queue,
-        ));
+        let client = ApiServerMock::client(|_| Reply::Object(200, json!({})));
+        let mut context = Context::test(client);
+        context.event_queue = queue;
+        let context = Arc::new(context);
         let (retries, _receiver) = mpsc::channel(SHARD_CAPACITY);
         for shard in shards {
             tokio::spawn(publish_shard(context.clone(), shard, retries.clone()));

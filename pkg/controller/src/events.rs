@@ -98,38 +98,20 @@ fn truncate_note(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use di_api::Reason;
-    use di_cache::JobCache;
-    use kube::{Client, runtime::reflector::store};
-    use prometheus_client::registry::Registry;
+    use di_fixtures::{ApiServerMock, Reply};
+    use http::Method;
+    use serde_json::json;
 
     use super::*;
-    use crate::{Metrics, Settings, event_queue::EventQueue};
+    use crate::event_queue::EventQueue;
 
     #[tokio::test]
     async fn unrepeated_event_is_not_cached_for_counting() {
-        let methods = Arc::<Mutex<Vec<http::Method>>>::default();
-        let requests = methods.clone();
-        let client = Client::new(
-            tower::service_fn(move |request: http::Request<kube::client::Body>| {
-                requests.lock().unwrap().push(request.method().clone());
-                let body = kube::client::Body::from(b"{\"metadata\":{}}".to_vec());
-                std::future::ready(http::Response::builder().body(body))
-            }),
-            "ns",
-        );
+        let (mock, client) = ApiServerMock::new(|_| Reply::Object(200, json!({"metadata": {}})));
+        let mut context = Context::test(client);
         let (event_queue, mut shards) = EventQueue::new();
-        let context = Context::new(
-            client,
-            Settings::default(),
-            Metrics::new(&mut Registry::default()),
-            JobCache::new(store().0),
-            Arc::default(),
-            Arc::default(),
-            event_queue,
-        );
+        context.event_queue = event_queue;
         let created = EventRecord::normal(Reason::CoordinatorCreated, "created".to_owned());
         let rejected = EventRecord {
             series_key: Some("pods"),
@@ -137,10 +119,11 @@ mod tests {
         };
         let failed = EventRecord::warning(Reason::CoordinatorRestarted, "exit code 1");
         for (record, second) in [
-            (created, http::Method::POST),
-            (rejected, http::Method::PATCH),
-            (failed, http::Method::PATCH),
+            (created, Method::POST),
+            (rejected, Method::PATCH),
+            (failed, Method::PATCH),
         ] {
+            let earlier = mock.requests().len();
             for _ in 0..2 {
                 context.queue_event_about(&ObjectReference::default(), &record);
             }
@@ -149,8 +132,9 @@ mod tests {
                     context.publish_event(&queued).await.unwrap();
                 }
             }
-            let methods = std::mem::take(&mut *methods.lock().unwrap());
-            assert_eq!(methods, [http::Method::POST, second], "{}", record.message);
+            let requests = mock.requests().into_iter().skip(earlier);
+            let methods: Vec<_> = requests.map(|request| request.method).collect();
+            assert_eq!(methods, [Method::POST, second], "{}", record.message);
         }
     }
 

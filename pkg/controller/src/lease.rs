@@ -322,49 +322,37 @@ fn write_succeeded(result: Result<LeaseObject>) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
-
-    use http::{Method, Request, Response};
-    use kube::client::Body;
+    use di_fixtures::{ApiServerMock, Reply};
+    use http::Method;
     use serde_json::json;
-    use tower::service_fn;
 
     use super::*;
 
-    /// A server on which each write of the lease conflicts. After `times` writes another process
-    /// holds it.
-    fn conflicting_server(times: u32, writes: Arc<Mutex<u32>>) -> Client {
-        let serve = service_fn(move |request: Request<Body>| {
-            let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
-            let (code, answer) = if request.method() == Method::GET {
-                let holder = if *writes < times { "own" } else { "other" };
-                let spec = json!({"holderIdentity": holder});
-                let metadata = json!({"name": "lead", "resourceVersion": writes.to_string()});
-                (200, json!({"metadata": metadata, "spec": spec}))
-            } else {
-                *writes += 1;
-                (
-                    409,
-                    json!({"status": "Failure", "reason": "Conflict", "code": 409, "message": "modified"}),
-                )
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            std::future::ready(Response::builder().status(code).body(body))
-        });
-        Client::new(serve, "ns")
-    }
-
     #[tokio::test]
     async fn renewal_conflict_does_not_lose_the_lease() {
-        let writes = Arc::<Mutex<u32>>::default();
+        let mut writes = 0;
+        let (mock, client) = ApiServerMock::new(move |request| {
+            if request.method != Method::GET {
+                writes += 1;
+                return Reply::error(409, "modified");
+            }
+            let holder = if writes < 3 { "own" } else { "other" };
+            let metadata = json!({"name": "lead", "resourceVersion": writes.to_string()});
+            Reply::Object(
+                200,
+                json!({"metadata": metadata, "spec": {"holderIdentity": holder}}),
+            )
+        });
         let settings = LeaseSettings {
             retry_period: Duration::from_millis(5),
             renew_deadline: Duration::from_secs(3600),
             ..LeaseSettings::new("ns", "lead", "own")
         };
-        let lease = Lease::new(conflicting_server(3, writes.clone()), settings);
+        let lease = Lease::new(client, settings);
         lease.renewed.send_replace(Some(Instant::now()));
         assert!(matches!(lease.renew_loop().await, Err(Error::LeaseLost(_))));
-        assert_eq!(*writes.lock().unwrap(), 3, "until another process holds it");
+        let requests = mock.requests().into_iter();
+        let writes = requests.filter(|request| request.method != Method::GET);
+        assert_eq!(writes.count(), 3, "until another process holds it");
     }
 }

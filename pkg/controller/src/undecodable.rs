@@ -91,6 +91,7 @@ fn readable_end(job: &DynamicObject) -> Option<DIJob> {
 
 #[cfg(test)]
 mod tests {
+    use di_fixtures::Job;
     use serde_json::json;
 
     use super::*;
@@ -99,11 +100,8 @@ mod tests {
         spec: &Value,
         status: &Value,
     ) -> Option<(CleanPodPolicy, Option<i32>, bool)> {
-        let job = serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
-            "metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status,
-        }));
-        let ended = readable_end(&job.unwrap())?;
+        let job = Job::test().spec(spec.clone()).status(status.clone());
+        let ended = readable_end(&job.build())?;
         assert_eq!(ended.metadata.uid.as_deref(), Some("u"));
         let at = ended.status.unwrap().completion_time;
         let spec = ended.spec;

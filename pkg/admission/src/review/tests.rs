@@ -1,4 +1,5 @@
 use di_api::names;
+use di_fixtures::{Job, template};
 use k8s_openapi::ByteString;
 use serde_json::json;
 
@@ -9,21 +10,23 @@ mod authorization;
 mod updates;
 mod value_limit;
 
-fn di_template() -> Value {
-    json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})
+fn valid_job() -> Value {
+    let job = Job::test().named("cartpole");
+    job.clean_pod_policy("Running").json()
 }
 
 fn job_with_spec(spec: &Value) -> Value {
-    json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2",
-        "kind": "DIJob",
-        "metadata": {"name": "cartpole", "namespace": "rl"},
-        "spec": spec,
-    })
+    let mut job = valid_job();
+    job["spec"] = spec.clone();
+    job
 }
 
-fn valid_job() -> Value {
-    job_with_spec(&json!({"cleanPodPolicy": "Running", "coordinator": {"template": di_template()}}))
+fn config_with_template(name: &str, template: &Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"aggregator": {"template": template}}})
+}
+
+fn valid_config() -> Value {
+    config_with_template("aggregator-config", &template())
 }
 
 fn review_of(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
@@ -105,10 +108,7 @@ fn update_review(old: &Value, new: &Value) -> Value {
 
 #[test]
 fn valid_objects_are_allowed() {
-    let config = json!({
-        "metadata": {"name": "aggregator-config"},
-        "spec": {"aggregator": {"template": di_template()}},
-    });
+    let config = valid_config();
     for version in ["v1alpha1", "v1alpha2"] {
         for operation in ["CREATE", "UPDATE"] {
             for (kind, object) in [("DIJob", &valid_job()), ("AggregatorConfig", &config)] {
@@ -121,7 +121,7 @@ fn valid_objects_are_allowed() {
 
 #[test]
 fn invalid_object_is_denied_with_field_of_fault() {
-    let coordinator = json!({"template": di_template()});
+    let coordinator = json!({"template": template()});
     let nameless = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
     let cases = [
         (
@@ -391,7 +391,6 @@ fn warnings_are_returned_in_both_versions() {
 
 #[test]
 fn config_with_unused_name_gets_warning() {
-    let config_named = |name: &str| json!({"metadata": {"name": name}, "spec": {"aggregator": {"template": di_template()}}});
     for (name, expected) in [
         ("aggregator-config", Value::Null),
         (
@@ -399,12 +398,8 @@ fn config_with_unused_name_gets_warning() {
             json!(["metadata.name: only an AggregatorConfig named aggregator-config is used"]),
         ),
     ] {
-        let review = review_of(
-            "AggregatorConfig",
-            "v1alpha1",
-            "CREATE",
-            &config_named(name),
-        );
+        let config = config_with_template(name, &template());
+        let review = review_of("AggregatorConfig", "v1alpha1", "CREATE", &config);
         let response = validate_review(&review);
         assert_eq!(
             (&response["allowed"], &response["warnings"]),

@@ -10,6 +10,7 @@ use axum::{
     body::{Body, Bytes},
     http::Request,
 };
+use di_fixtures::{ApiServerMock, Reply};
 use futures::{
     StreamExt,
     future::join_all,
@@ -23,30 +24,25 @@ use tower::{ServiceExt, service_fn};
 
 use super::*;
 
-/// Access with a fake API server that sends this response to a `SubjectAccessReview`, or none.
-fn fake_access(response: Option<(u16, serde_json::Value)>) -> Access {
-    let service = service_fn(move |_: Request<kube::client::Body>| {
-        let response = response.clone();
-        async move {
-            let Some((code, body)) = response else {
-                return std::future::pending().await;
-            };
-            let body = kube::client::Body::from(body.to_string().into_bytes());
-            let response = axum::http::Response::builder().status(code).body(body);
-            Ok::<_, Infallible>(response.unwrap())
-        }
-    });
-    Access::new(Client::new(service, "default"), Duration::ZERO)
+/// Access with a mock API server that sends this reply to each `SubjectAccessReview`.
+fn mock_access(reply: Reply) -> Access {
+    let client = ApiServerMock::client(move |_| reply.clone());
+    Access::new(client, Duration::ZERO)
 }
 
-fn access_review_json(status: &serde_json::Value) -> serde_json::Value {
-    json!({"metadata": {}, "spec": {}, "status": status})
+/// The reply to a `SubjectAccessReview` with this status.
+fn access_reply(status: &serde_json::Value) -> Reply {
+    let review = json!({"metadata": {}, "spec": {}, "status": status});
+    Reply::Object(201, review)
 }
 
-/// A router with a fake API server that allows everything.
+fn allowed_reply() -> Reply {
+    access_reply(&json!({"allowed": true}))
+}
+
+/// A router with a mock API server that allows everything.
 pub(super) fn open_router() -> Router {
-    let granted = access_review_json(&json!({"allowed": true}));
-    router(fake_access(Some((201, granted))), Metrics::default())
+    router(mock_access(allowed_reply()), Metrics::default())
 }
 
 async fn post_to(path: &str, body: impl Into<Body>) -> (StatusCode, String) {
@@ -110,19 +106,15 @@ async fn missing_body_times_out() {
 
 #[tokio::test]
 async fn review_outcomes_are_counted() {
-    let granted = Some((201, access_review_json(&json!({"allowed": true}))));
-    for (response, body, outcome) in [
-        (granted.clone(), review_with_policy("None"), "allowed"),
-        (granted.clone(), review_with_policy("Never"), "denied"),
-        (
-            Some((500, json!("broken"))),
-            review_with_policy("None"),
-            "undecided",
-        ),
-        (granted, "{".to_owned(), "malformed"),
+    let broken = Reply::Object(500, json!("broken"));
+    for (reply, body, outcome) in [
+        (allowed_reply(), review_with_policy("None"), "allowed"),
+        (allowed_reply(), review_with_policy("Never"), "denied"),
+        (broken, review_with_policy("None"), "undecided"),
+        (allowed_reply(), "{".to_owned(), "malformed"),
     ] {
         let mut registry = prometheus_client::registry::Registry::default();
-        let router = router(fake_access(response), Metrics::register(&mut registry));
+        let router = router(mock_access(reply), Metrics::register(&mut registry));
         let request = Request::post("/validate").body(Body::from(body)).unwrap();
         router.oneshot(request).await.unwrap();
         let mut text = String::new();
@@ -138,48 +130,28 @@ async fn review_outcomes_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn template_is_allowed_only_if_authorized() {
-    let cases = [
-        (
-            Some((201, access_review_json(&json!({"allowed": true})))),
-            "200",
-        ),
-        (
-            Some((201, access_review_json(&json!({"allowed": false})))),
-            "403",
-        ),
-        (
-            Some((
-                201,
-                access_review_json(&json!({"allowed": true, "denied": true})),
-            )),
-            "403",
-        ),
-        (
-            Some((
-                201,
-                access_review_json(&json!({"allowed": false, "evaluationError": "x"})),
-            )),
-            "403",
-        ),
-        (Some((201, access_review_json(&json!(null)))), "403"),
-        (Some((201, json!({}))), "403"),
-        (
-            Some((403, json!({"kind": "Status", "code": 403, "message": "no"}))),
-            "503",
-        ),
-        (Some((500, json!("broken"))), "503"),
-        (None, "503"),
-    ];
-    for (response, expected) in cases {
+    let allowed_but_denied = json!({"allowed": true, "denied": true});
+    let evaluation_error = json!({"allowed": false, "evaluationError": "x"});
+    for (reply, expected) in [
+        (allowed_reply(), "200"),
+        (access_reply(&json!({"allowed": false})), "403"),
+        (access_reply(&allowed_but_denied), "403"),
+        (access_reply(&evaluation_error), "403"),
+        (access_reply(&json!(null)), "403"),
+        (Reply::Object(201, json!({})), "403"),
+        (Reply::error(403, "no"), "503"),
+        (Reply::Object(500, json!("broken")), "503"),
+        (Reply::Hang, "503"),
+    ] {
         let started_at = Instant::now();
-        let router = router(fake_access(response.clone()), Metrics::default());
+        let router = router(mock_access(reply.clone()), Metrics::default());
         let (status, body) = post_with(router, "/validate", review_with_policy("None")).await;
         assert_eq!(status, StatusCode::OK);
         let expected_text = match expected {
             "200" => r#""allowed":true"#.to_owned(),
             code => format!(r#""code":{code}"#),
         };
-        assert!(body.contains(&expected_text), "{response:?}: {body}");
+        assert!(body.contains(&expected_text), "{reply:?}: {body}");
         assert_eq!(body.contains(r#""allowed":true"#), expected == "200");
         assert!(
             started_at.elapsed() < Duration::from_secs(6),
@@ -192,16 +164,16 @@ async fn template_is_allowed_only_if_authorized() {
 async fn concurrent_access_queries_are_limited() {
     let (running, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = max.clone();
+    // `ApiServerMock` replies at once, so its requests never overlap.
     let service = service_fn(move |_: Request<kube::client::Body>| {
         let (running, max) = (running.clone(), max.clone());
         async move {
             max.fetch_max(running.fetch_add(1, Relaxed) + 1, Relaxed);
             sleep(Duration::from_millis(10)).await;
             running.fetch_sub(1, Relaxed);
-            let body = access_review_json(&json!({"allowed": true}))
-                .to_string()
-                .into_bytes();
-            Ok::<_, Infallible>(axum::http::Response::new(kube::client::Body::from(body)))
+            let body = json!({"metadata": {}, "spec": {}, "status": {"allowed": true}});
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(axum::http::Response::new(body))
         }
     });
     let access = Access::new(Client::new(service, "default"), Duration::ZERO);
@@ -216,17 +188,8 @@ async fn concurrent_access_queries_are_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn access_is_queried_again_after_cache_ttl() {
-    let queries = Arc::new(AtomicUsize::new(0));
-    let count = queries.clone();
-    let service = service_fn(move |_: Request<kube::client::Body>| {
-        count.fetch_add(1, Relaxed);
-        let body = access_review_json(&json!({"allowed": true}))
-            .to_string()
-            .into_bytes();
-        let response = axum::http::Response::new(kube::client::Body::from(body));
-        std::future::ready(Ok::<_, Infallible>(response))
-    });
-    let access = Access::new(Client::new(service, "default"), Duration::from_secs(10));
+    let (mock, client) = ApiServerMock::new(|_| allowed_reply());
+    let access = Access::new(client, Duration::from_secs(10));
     let router = router(access, Metrics::default());
     let bob = review_with_policy("None")
         .replace(r#""userInfo": {}"#, r#""userInfo": {"username": "bob"}"#);
@@ -240,7 +203,7 @@ async fn access_is_queried_again_after_cache_ttl() {
         tokio::time::advance(Duration::from_secs(after)).await;
         let (_, body) = post_with(router.clone(), "/validate", review).await;
         assert!(body.contains(r#""allowed":true"#), "{body}");
-        assert_eq!(queries.load(Relaxed), expected);
+        assert_eq!(mock.requests().len(), expected);
     }
 }
 

@@ -1,20 +1,22 @@
+use di_fixtures::Pod;
 use di_plan::PodPhase;
+use serde_json::json;
 
 use super::*;
 
 fn service(name: &str, uid: &str) -> ServiceView {
     ServiceView {
         name: name.into(),
-        namespace: "ns".into(),
+        namespace: "rl".into(),
         uid: uid.into(),
-        job: "job".into(),
+        job: "j".into(),
         owner: None,
         deleting: false,
     }
 }
 
 fn key() -> Key {
-    ("ns".into(), "job".into())
+    ("rl".into(), "j".into())
 }
 
 fn names(cache: &ServiceCache) -> Vec<String> {
@@ -100,7 +102,7 @@ fn deletion_request_marks_object_by_uid() {
 #[test]
 fn revision_changes_only_with_objects_of_its_job() {
     let cache = ServiceCache::default();
-    let other = ("ns".to_owned(), "other".to_owned());
+    let other = ("rl".to_owned(), "other".to_owned());
     let revisions =
         || [key(), other.clone()].map(|job| cache.read_objects(&job, VersionedMap::revision));
     assert_eq!(revisions(), [0, 0]);
@@ -116,12 +118,9 @@ fn revision_changes_only_with_objects_of_its_job() {
 }
 
 fn pod(name: &str, ip: &str) -> PodView {
-    let pod = serde_json::json!({
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"dijob-name": "job"}},
-        "spec": {"nodeName": "n", "containers": []},
-        "status": {"phase": "Running", "podIPs": [{"ip": ip}]},
-    });
-    PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+    let pod = Pod::test(name, "collector").spec(json!({"nodeName": "n"}));
+    let status = json!({"phase": "Running", "podIPs": [{"ip": ip}]});
+    PodView::new(&pod.status(status).build()).unwrap()
 }
 
 #[test]
@@ -134,13 +133,13 @@ fn pod_ip_belongs_to_last_assigned_pod() {
     };
     cache.on_apply(pod("a", "10.0.0.1"));
     cache.on_apply(pod("b", "10.0.0.1"));
-    cache.on_delete("a");
+    cache.on_delete("a-uid");
     assert_eq!(owner_name("10.0.0.1").as_deref(), Some("b"));
     cache.on_apply(pod("b", "10.0.0.2"));
     assert_eq!(owner_name("10.0.0.1"), None);
-    cache.record_deletion_request(&key(), "b", "b");
+    cache.record_deletion_request(&key(), "b", "b-uid");
     assert_eq!(owner_name("10.0.0.2").as_deref(), Some("b"));
-    cache.on_delete("b");
+    cache.on_delete("b-uid");
     assert_eq!(owner_name("10.0.0.2"), None);
 }
 
@@ -162,11 +161,11 @@ fn deleting_pod_does_not_take_ip_back() {
         cache.on_apply(lost.clone());
         assert_eq!(owner_name().as_deref(), Some("b"));
     }
-    cache.on_delete("a");
+    cache.on_delete("a-uid");
     assert_eq!(owner_name().as_deref(), Some("b"));
     later.ready = true;
     cache.on_apply(later);
-    cache.on_delete("b");
+    cache.on_delete("b-uid");
     assert_eq!(owner_name(), None);
 }
 
@@ -216,12 +215,9 @@ fn pod_without_node_owns_no_ip() {
     let cache = PodCache::default();
     cache.on_apply(pod("a", "10.0.0.1"));
     let claims = |pod_ip: &str| {
-        let pod = serde_json::json!({
-            "metadata": {"name": "b", "namespace": "other", "uid": "b", "labels": {"dijob-name": "job"}},
-            "spec": {"containers": []},
-            "status": {"phase": "Pending", "podIPs": [{"ip": pod_ip}]},
-        });
-        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+        let pod = Pod::test("b", "collector").metadata(json!({"namespace": "other"}));
+        let pod = pod.status(json!({"podIPs": [{"ip": pod_ip}]}));
+        PodView::new(&pod.build()).unwrap()
     };
     // A user with permission to write pod status in another namespace can claim any pod IP.
     for pod_ip in ["10.0.0.9", "10.0.0.1"] {

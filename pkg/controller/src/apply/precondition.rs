@@ -33,6 +33,7 @@ pub(super) fn is_still_desired(action: &Action, observed: &DIJob, newest: Option
 #[cfg(test)]
 mod tests {
     use di_api::{EntryState, Origin, PlanEntry};
+    use di_fixtures::Job;
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
@@ -43,12 +44,8 @@ mod tests {
     fn create_without_wanted_plan_entry_is_skipped() {
         let entry = |name: &str, role| PlanEntry::new(name.to_owned(), role, Origin::Declared, 0);
         let planned = entry("planned", Role::Collector);
-        let observed: DIJob = serde_json::from_value(json!({
-            "metadata": {"name": "j", "uid": "u", "generation": 1, "resourceVersion": "1"},
-            "spec": {"coordinator": {"template": {}}},
-            "status": {"plan": [planned]},
-        }))
-        .unwrap();
+        let observed = Job::test().metadata(json!({"generation": 1, "resourceVersion": "1"}));
+        let observed: DIJob = observed.status(json!({"plan": [planned]})).build();
         let all = [
             Action::CreatePod(entry("coordinator", Role::Coordinator)),
             Action::CreatePod(planned.clone()),

@@ -3,18 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use di_api::{Origin, Role};
-use di_cache::JobCache;
-use http::{Method, Request, Response};
+use di_fixtures::{ApiServerMock, Job, MockRequest, Reply, template};
+use http::Method;
 use kube::{
     Client, Resource,
-    client::Body,
-    runtime::{
-        events::{Event, EventType},
-        reflector::store,
-    },
+    runtime::events::{Event, EventType},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tower::{BoxError, service_fn};
 
 use super::{fail_fast::MAX_FAILURES, *};
 use crate::{
@@ -27,152 +22,71 @@ use crate::{
 
 /// A client of a server that rejects every write and has no object. So each request is sent.
 fn rejecting_client() -> Client {
-    let reject = service_fn(|request: Request<Body>| async move {
-        let (code, reason) = match *request.method() {
-            Method::GET => (404, "NotFound"),
-            Method::POST => (409, "AlreadyExists"),
-            _ => (409, "Conflict"),
-        };
-        let status = json!({"status": "Failure", "reason": reason, "code": code, "message": ""});
-        let body = Body::from(status.to_string().into_bytes());
-        Response::builder().status(code).body(body)
-    });
-    Client::new(reject, "ns")
+    ApiServerMock::client(|request| match request.method {
+        Method::GET => Reply::error(404, ""),
+        Method::POST => Reply::status(409, "AlreadyExists", ""),
+        _ => Reply::error(409, ""),
+    })
 }
 
-/// A client of a server that rejects creates of pods by the prefix of their names, and records the
-/// names. Code 0 closes the connection.
-fn create_rejecting_client(
-    prefix: &'static str,
-    code: u16,
-    requests: Arc<Mutex<Vec<String>>>,
-) -> Client {
-    let create = service_fn(move |request: Request<Body>| {
-        let requests = requests.clone();
-        async move {
-            let is_pod = request.uri().path().ends_with("/pods");
-            let body = request.into_body().collect_bytes().await?;
-            let mut object: serde_json::Value = serde_json::from_slice(&body)?;
-            let name = object["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            let is_rejected = is_pod && name.starts_with(prefix);
-            if is_pod {
-                requests.lock().unwrap().push(name);
-            }
-            let reason = match code {
-                0 if is_rejected => return Err("reset".into()),
-                403 => "Forbidden",
-                409 => "Conflict",
-                _ => "InternalError",
-            };
-            let status =
-                json!({"status": "Failure", "reason": reason, "code": code, "message": "denied"});
-            object["metadata"]["uid"] = object["metadata"]["name"].clone();
-            let (code, answer) = if is_rejected {
-                (code, status)
-            } else {
-                (201, object)
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+/// A server that rejects creates of pods by the prefix of their names. Code 0 closes the
+/// connection.
+fn create_rejecting_server(prefix: &'static str, code: u16) -> (ApiServerMock, Client) {
+    ApiServerMock::new(move |request| {
+        let is_pod = request.path.ends_with("/pods");
+        match code {
+            _ if !is_pod || !request.object_name().starts_with(prefix) => request.created(),
+            0 => Reply::Reset,
+            _ => Reply::error(code, "denied"),
         }
-    });
-    Client::new(create, "ns")
+    })
 }
 
-/// A client of a server that rejects deletes of a resource by the prefix of the names, and records
-/// the path of each write. Code 0 never responds.
-fn delete_rejecting_client(
+/// A server that rejects deletes of a resource by the prefix of the names. Code 0 never responds.
+fn delete_rejecting_server(
     resource: &'static str,
     prefix: &'static str,
     code: u16,
-    requests: Arc<Mutex<Vec<String>>>,
-) -> Client {
+) -> (ApiServerMock, Client) {
     let rejected_path = format!("/{resource}/{prefix}");
-    let write = service_fn(move |request: Request<Body>| {
-        let path = request.uri().path().to_owned();
-        let is_rejected = *request.method() == Method::DELETE && path.contains(&rejected_path);
-        if *request.method() != Method::GET {
-            requests.lock().unwrap().push(path);
+    ApiServerMock::new(move |request| match code {
+        _ if request.method != Method::DELETE || !request.path.contains(&rejected_path) => {
+            Reply::Object(200, json!({"metadata": {"uid": "u"}}))
         }
-        async move {
-            let reason = match code {
-                0 if is_rejected => std::future::pending().await,
-                403 => "Forbidden",
-                409 => "Conflict",
-                _ => "InternalError",
-            };
-            let status =
-                json!({"status": "Failure", "reason": reason, "code": code, "message": "denied"});
-            let (code, answer) = if is_rejected {
-                (code, status)
-            } else {
-                (200, json!({"metadata": {"uid": "u"}}))
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            Response::builder().status(code).body(body)
-        }
-    });
-    Client::new(write, "ns")
+        0 => Reply::Hang,
+        _ => Reply::error(code, "denied"),
+    })
 }
 
 /// A client of a server where this pod and this service exist already.
 fn conflicting_client(pod: &Pod, service: &Service) -> Client {
-    let (pod, service) = (json!(pod).to_string(), json!(service).to_string());
-    let conflict =
-        json!({"status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""});
-    let respond = service_fn(move |request: Request<Body>| {
-        let is_pod = request.uri().path().contains("/pods/");
-        let existing = if is_pod { &pod } else { &service };
-        let (code, text) = if *request.method() == Method::GET {
-            (200_u16, existing.clone())
-        } else {
-            (409, conflict.to_string())
-        };
-        let body = Body::from(text.into_bytes());
-        std::future::ready(Response::builder().status(code).body(body))
-    });
-    Client::new(respond, "ns")
-}
-
-/// A client of a server that accepts each create.
-fn accepting_client() -> Client {
-    let create = service_fn(|request: Request<Body>| async move {
-        let body = request.into_body().collect_bytes().await?;
-        let mut object: serde_json::Value = serde_json::from_slice(&body)?;
-        object["metadata"]["uid"] = object["metadata"]["name"].clone();
-        let body = Body::from(object.to_string().into_bytes());
-        Ok::<_, BoxError>(Response::builder().status(201).body(body)?)
-    });
-    Client::new(create, "ns")
+    let (pod, service) = (json!(pod), json!(service));
+    ApiServerMock::client(move |request| match request.method {
+        Method::GET if request.path.contains("/pods/") => Reply::Object(200, pod.clone()),
+        Method::GET => Reply::Object(200, service.clone()),
+        _ => Reply::status(409, "AlreadyExists", ""),
+    })
 }
 
 /// A context with the job in its cache.
-fn context_with(client: Client, registry: &mut Registry, event_queue: EventQueue) -> Context {
-    let jobs = JobCache::new(store().0);
-    jobs.record_write(job().0);
-    Context::new(
-        client,
-        Settings::default(),
-        Metrics::new(registry),
-        jobs,
-        Arc::default(),
-        Arc::default(),
-        event_queue,
-    )
+fn context_with(client: Client) -> Context {
+    let context = Context::test(client);
+    context.jobs.record_write(job().0);
+    context
+}
+
+/// A context with the job in its cache, and its metrics.
+fn context_with_metrics(client: Client) -> (Context, Registry) {
+    let (mut context, mut registry) = (context_with(client), Registry::default());
+    context.metrics = Metrics::new(&mut registry);
+    (context, registry)
 }
 
 fn job() -> (DIJob, Key) {
-    let template = json!({"template": {"spec": {"containers": [{"name": "di-container"}]}}});
-    let job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-        "spec": {"coordinator": template, "collector": template, "learner": template},
-    });
-    let key = ("ns".to_owned(), "j".to_owned());
-    (serde_json::from_value(job).unwrap(), key)
+    let job = Job::test().metadata(json!({"resourceVersion": "1"}));
+    let role = json!({"template": template()});
+    let job = job.spec(json!({"collector": role, "learner": role}));
+    (job.build(), ("rl".to_owned(), "j".to_owned()))
 }
 
 /// One action of each kind.
@@ -225,8 +139,7 @@ fn request_counts(registry: &Registry) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 async fn request_metrics_match_the_sent_requests() {
-    let mut registry = Registry::default();
-    let context = context_with(rejecting_client(), &mut registry, EventQueue::new().0);
+    let (context, registry) = context_with_metrics(rejecting_client());
     let before = request_counts(&registry);
     assert!(before.values().all(|count| *count == 0), "{before:?}");
 
@@ -259,8 +172,7 @@ async fn request_metrics_match_the_sent_requests() {
 
 #[tokio::test]
 async fn reads_of_job_are_counted() {
-    let mut registry = Registry::default();
-    let context = context_with(rejecting_client(), &mut registry, EventQueue::new().0);
+    let (context, registry) = context_with_metrics(rejecting_client());
     let (_, key) = job();
     let job_reads =
         |registry: &Registry| request_counts(registry)[r#"{verb="get",resource="dijobs"}"#];
@@ -274,7 +186,8 @@ async fn reads_of_job_are_counted() {
 #[tokio::test]
 async fn created_pods_share_one_event() {
     let (event_queue, shards) = EventQueue::new();
-    let context = context_with(accepting_client(), &mut Registry::default(), event_queue);
+    let mut context = context_with(ApiServerMock::client(MockRequest::created));
+    context.event_queue = event_queue;
     let create = |name: &str, role| {
         let entry = PlanEntry::new(name.to_owned(), role, Origin::Declared, 0);
         [
@@ -331,16 +244,16 @@ async fn rejected_create_skips_similar_creates() {
         // A failing server rejects a few of many requests.
         ("collector-3", 500, 100..=100, 100..=100),
     ] {
-        let requests = Arc::<Mutex<Vec<String>>>::default();
-        let client = create_rejecting_client(rejected, code, requests.clone());
-        let context = context_with(client, &mut Registry::default(), EventQueue::new().0);
+        let (mock, client) = create_rejecting_server(rejected, code);
+        let context = context_with(client);
         let (job, key) = job();
         apply_actions(&context, &job, &key, &all).await.unwrap_err();
-        let requests = requests.lock().unwrap();
-        let count = |name: &str| {
+        let requests = mock.requests();
+        let requests: Vec<_> = requests.iter().map(MockRequest::object_name).collect();
+        let count = |name| {
             requests
                 .iter()
-                .filter(|request| request.starts_with(name))
+                .filter(|sent| sent.starts_with(name))
                 .count()
         };
         assert_eq!(count("the-coordinator"), 1);
@@ -383,21 +296,17 @@ async fn failed_deletes_skip_similar_deletes() {
         ("pods", "collector", 409, 100..=100, 100..=100),
         ("pods", "collector", 403, 100..=100, 100..=100),
     ] {
-        let requests = Arc::<Mutex<Vec<String>>>::default();
-        let client = delete_rejecting_client(resource, prefix, code, requests.clone());
-        let mut context = context_with(client, &mut Registry::default(), EventQueue::new().0);
+        let (mock, client) = delete_rejecting_server(resource, prefix, code);
+        let mut context = context_with(client);
         context.settings.call_timeout = Duration::from_secs(1);
         let (job, key) = job();
         // The error causes a retry of the job.
         apply_actions(&context, &job, &key, &all).await.unwrap_err();
-        let requests = requests.lock().unwrap();
-        let count = |path: &str| {
-            requests
-                .iter()
-                .filter(|request| request.contains(path))
-                .count()
-        };
-        let case = format!("{resource} {prefix} {code}: {requests:?}");
+        let writes = mock.requests().into_iter();
+        let writes = writes.filter(|request| request.method != Method::GET);
+        let paths: Vec<_> = writes.map(|request| request.path).collect();
+        let count = |path| paths.iter().filter(|sent| sent.contains(path)).count();
+        let case = format!("{resource} {prefix} {code}: {paths:?}");
         assert!(pods.contains(&count("/pods/collector")), "{case}");
         assert!(services.contains(&count("/services/collector")), "{case}");
         assert_eq!(count("/pods/the-coordinator"), 1, "{case}");
@@ -416,8 +325,7 @@ async fn existing_object_without_label_is_not_watched() {
     existing_pod.metadata.uid = Some("pod".to_owned());
     let mut existing_service = build_service(&job, &entry);
     existing_service.metadata.uid = Some("service".to_owned());
-    let client = conflicting_client(&existing_pod, &existing_service);
-    let context = context_with(client, &mut Registry::default(), EventQueue::new().0);
+    let context = context_with(conflicting_client(&existing_pod, &existing_service));
     let creates = [
         Action::CreatePod(entry.clone()),
         Action::CreateService(entry),
@@ -451,8 +359,7 @@ async fn progress_resets_backoff_despite_error() {
         Action::CreatePod(PlanEntry::new(name, role, Origin::Declared, 0))
     });
     for (rejected, made_progress) in [("collector", true), ("co", false)] {
-        let client = create_rejecting_client(rejected, 500, Arc::default());
-        let context = context_with(client, &mut Registry::default(), EventQueue::new().0);
+        let context = context_with(create_rejecting_server(rejected, 500).1);
         let (job, key) = job();
         let fail = || context.backoff.record_failure(&key, &crate::Error::JobGone);
         for _ in 0..5 {
@@ -467,18 +374,14 @@ async fn progress_resets_backoff_despite_error() {
 
 #[tokio::test]
 async fn pod_is_stopped_once() {
-    let patched = service_fn(|_: Request<Body>| async {
-        Response::builder().body(Body::from(b"{}".to_vec()))
-    });
-    let client = Client::new(patched, "ns");
-    let context = context_with(client, &mut Registry::default(), EventQueue::new().0);
+    let client = ApiServerMock::client(|_| Reply::Object(200, json!({})));
+    let context = context_with(client);
     let (job, key) = job();
-    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"dijob-name": "j"}}});
-    let view = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-    context.pods.record_created(view);
+    let pod = di_fixtures::Pod::test("p", "collector").build();
+    context.pods.record_created(PodView::new(&pod).unwrap());
     let stop = Action::StopPod {
         name: "p".to_owned(),
-        uid: "u".to_owned(),
+        uid: "p-uid".to_owned(),
     };
     apply_actions(&context, &job, &key, &[stop]).await.unwrap();
     let is_stopped = |pods: &[PodView]| pods.iter().all(|pod| pod.deadline_requested);
@@ -497,24 +400,16 @@ async fn unresponsive_job_sends_one_request_at_a_time() {
             Action::CreatePod(PlanEntry::new(name, Role::Collector, Origin::Declared, i))
         })
         .collect();
-    let requests = Arc::<Mutex<usize>>::default();
-    let counter = requests.clone();
-    let silent_server = service_fn(move |_: Request<Body>| {
-        *counter.lock().unwrap() += 1;
-        std::future::pending::<Result<Response<Body>, BoxError>>()
-    });
-    let context = context_with(
-        Client::new(silent_server, "ns"),
-        &mut Registry::default(),
-        EventQueue::new().0,
-    );
+    let (mock, client) = ApiServerMock::new(|_| Reply::Hang);
+    let context = context_with(client);
     let (job, key) = job();
     for expected in [PARALLEL_REQUESTS, 1, 1] {
+        let earlier = mock.requests().len();
         let failed = apply_actions(&context, &job, &key, &pods)
             .await
             .unwrap_err();
         context.backoff.record_failure(&key, &failed.error);
-        assert_eq!(std::mem::take(&mut *requests.lock().unwrap()), expected);
+        assert_eq!(mock.requests().len() - earlier, expected);
     }
 }
 

@@ -80,6 +80,7 @@ impl Collector for JobCounts {
 
 #[cfg(test)]
 mod tests {
+    use di_fixtures::Job;
     use kube::runtime::{reflector, watcher::Event};
     use serde_json::{Value, json};
 
@@ -87,12 +88,9 @@ mod tests {
 
     fn job(name: &str, status: &Value) -> WatchedJob {
         let deleted_at = (name == "deleted").then_some("2026-01-01T00:00:00Z");
-        serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": name, "namespace": "ns", "deletionTimestamp": deleted_at},
-            "spec": {"coordinator": {"template": {}}}, "status": status,
-        }))
-        .unwrap()
+        let job = Job::test().named(name).status(status.clone());
+        job.metadata(json!({"deletionTimestamp": deleted_at}))
+            .build()
     }
 
     #[test]

@@ -1,31 +1,9 @@
 use di_api::{Origin, PlanEntry, Reason, Role};
-use di_cache::{JobCache, PodCache};
-use http::{Request, Response};
-use kube::{Client, client::Body, runtime::reflector::store};
-use prometheus_client::registry::Registry;
+use di_cache::PodCache;
+use di_fixtures::{ApiServerMock, Job, Reply};
 use serde_json::json;
-use tower::service_fn;
 
 use super::*;
-use crate::{Metrics, Settings, event_queue::EventQueue};
-
-/// A context with this pod in the cache, and an API server that has no object.
-fn context_with(pod: PodView) -> Context {
-    let empty_server = service_fn(|_: Request<Body>| async {
-        let status = json!({"status": "Failure", "reason": "NotFound", "code": 404, "message": ""});
-        let body = Body::from(status.to_string().into_bytes());
-        Response::builder().status(404).body(body)
-    });
-    Context::new(
-        Client::new(empty_server, "ns"),
-        Settings::default(),
-        Metrics::new(&mut Registry::default()),
-        JobCache::new(store().0),
-        Arc::new(PodCache::with_objects([pod])),
-        Arc::default(),
-        EventQueue::new().0,
-    )
-}
 
 #[test]
 fn deferred_coordinator_defers_all_pods() {
@@ -54,27 +32,14 @@ fn deferred_coordinator_defers_all_pods() {
 
 #[tokio::test]
 async fn reconcile_without_effect_fails_with_no_progress() {
-    let version = "diengine.opendilab.org/v1alpha2";
-    let job = json!({
-        "apiVersion": version, "kind": "DIJob",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-        "spec": {"coordinator": {"template": {}}},
-        "status": {"phase": "Succeeded"},
-    });
-    let mut job: DIJob = serde_json::from_value(job).unwrap();
+    let job = Job::test().metadata(json!({"resourceVersion": "1"}));
+    let mut job: DIJob = job.phase("Succeeded").build();
     // The API server has deleted this pod; the watch lags.
-    let pod = json!({
-        "metadata": {
-            "name": "j-coordinator", "namespace": "ns", "uid": "p", "labels": {"dijob-name": "j"},
-            "ownerReferences": [
-                {"apiVersion": version, "kind": "DIJob", "name": "j", "uid": "u", "controller": true},
-            ],
-        },
-        "status": {"phase": "Running"},
-    });
-    let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-    let context = context_with(pod.clone());
-    let key = ("ns".to_owned(), "j".to_owned());
+    let pod = di_fixtures::Pod::test("j-coordinator", "coordinator").phase("Running");
+    let pod = PodView::new(&pod.build()).unwrap();
+    let mut context = Context::test(ApiServerMock::client(|_| Reply::error(404, "")));
+    context.pods = Arc::new(PodCache::with_objects([pod.clone()]));
+    let key = ("rl".to_owned(), "j".to_owned());
     let step = observe_and_step(&context, &key, &job, None, &HashMap::new());
     assert!(
         matches!(step.actions[..], [Action::StopPod { .. }]),

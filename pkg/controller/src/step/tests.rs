@@ -12,17 +12,18 @@ mod replicas;
 
 use di_api::Phase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 use super::Action;
-use fake_cluster::{COORDINATOR, JOB, World};
+use fake_cluster::{COORDINATOR, World, job};
 
 fn running() -> World {
-    World::running(JOB)
+    World::running(job())
 }
 
 #[test]
 fn job_passes_created_running_and_succeeded() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     let first = world.compute_step();
     assert_eq!(first.status.plan.len(), 3, "names are planned first");
     assert_eq!(first.status.phase, None);
@@ -66,10 +67,8 @@ fn job_passes_created_running_and_succeeded() {
 
 #[test]
 fn invalid_job_fails_before_any_create() {
-    let mut world = World::new(&JOB.replace(
-        "[{name: di-container, image: c}]",
-        "[{name: main, image: c}]",
-    ));
+    let template = json!({"spec": {"containers": [{"name": "main", "image": "c"}]}});
+    let mut world = World::new(job().spec(json!({"coordinator": {"template": template}})));
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Failed));
     assert_eq!(world.status().reason.as_deref(), Some("InvalidSpec"));
@@ -88,7 +87,7 @@ fn deleted_job_gets_no_actions() {
 
 #[test]
 fn pods_of_previous_job_are_not_deleted() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     let mut old = running();
     old.exit(COORDINATOR, 0, "Completed");
     for (name, mut pod) in old.pods {
@@ -107,7 +106,7 @@ fn pods_of_previous_job_are_not_deleted() {
 
 #[test]
 fn replica_waits_for_previous_coordinator_to_terminate() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     let mut old = running().pods.remove(COORDINATOR).unwrap();
     (old.owner, old.deleting) = (Some("old-uid".into()), true);
     world.pods.insert(COORDINATOR.into(), old);

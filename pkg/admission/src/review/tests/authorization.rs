@@ -2,15 +2,7 @@ use super::*;
 
 #[test]
 fn denied_author_gets_hint_for_missing_right() {
-    let mut config = review_of(
-        "AggregatorConfig",
-        "v1alpha2",
-        "CREATE",
-        &json!({
-            "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": di_template()}},
-        }),
-    );
+    let mut config = review_of("AggregatorConfig", "v1alpha2", "CREATE", &valid_config());
     config["request"]["namespace"] = json!(names::SYSTEM_NAMESPACE);
     let cases = [
         (

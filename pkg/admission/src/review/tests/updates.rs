@@ -43,10 +43,8 @@ fn unchanged_invalid_spec_does_not_block_update() {
 #[test]
 fn config_update_needs_valid_spec_and_authorization() {
     let config = |image: &str| {
-        json!({
-            "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
-        })
+        let template = json!({"spec": {"containers": [{"name": "di-container", "image": image}]}});
+        config_with_template("aggregator-config", &template)
     };
     let with = |mut config: Value, pointer: &str, value: Value| {
         let (parent, name) = pointer.rsplit_once('/').unwrap();

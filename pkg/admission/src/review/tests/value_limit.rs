@@ -72,7 +72,7 @@ fn large_valid_job_is_within_value_limit() {
             (key, json!({".": {}, "f:name": {}, "f:value": {}}))
         })
         .collect();
-    let mut template = di_template();
+    let mut template = template();
     template["spec"]["containers"][0]["env"] = variables;
     let role = json!({"template": template});
     let mut job = job_with_spec(&json!({

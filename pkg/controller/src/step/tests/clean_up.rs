@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use di_api::{
     CleanPodPolicy, ConditionType, DIJobStatus, Phase, Role, find_condition, is_condition_true,
 };
+use di_fixtures::Job;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::{
-    fake_cluster::World,
+    fake_cluster::{COORDINATOR, World},
     pod_states::{Disruption, Main, RUNNING, Sidecar, State},
 };
 
@@ -21,28 +23,15 @@ const POLICIES: [CleanPodPolicy; 3] = [
     CleanPodPolicy::Running,
     CleanPodPolicy::All,
 ];
-const COORDINATOR: &str = "j-coordinator";
 const LIMIT: i64 = 60;
 const TTL: i32 = 30;
 
 /// A running job with this number of collectors, learners, and learner groups. Each group has an
 /// aggregator and two ddp learners.
 fn running(count: usize) -> World {
-    let yaml = format!(
-        r#"
-apiVersion: diengine.opendilab.org/v1alpha2
-kind: DIJob
-metadata: {{name: j}}
-spec:
-  coordinator: {{template: {{spec: {{containers: [{{name: di-container, image: c}}]}}}}}}
-  collector: {{template: {{spec: {{containers: [{{name: di-container, image: k}}]}}}}, replicas: {count}}}
-  learner:
-    template: {{spec: {{containers: [{{name: di-container, image: l}}]}}}}
-    replicas: {count}
-    groups: [{{name: big, replicas: {count}, resources: {{gpus: "6"}}}}]
-"#
-    );
-    let mut world = World::new(&yaml);
+    let groups = json!([{"name": "big", "replicas": count, "resources": {"gpus": "6"}}]);
+    let job = Job::test().collectors(count).learners(count);
+    let mut world = World::new(job.spec(json!({"learner": {"groups": groups}})));
     world.settle();
     let names: Vec<_> = world.pods.keys().cloned().collect();
     assert_eq!(names.len(), 1 + 5 * count);

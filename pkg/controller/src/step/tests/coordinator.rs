@@ -166,7 +166,7 @@ fn user_restart_of_coordinator_does_not_end_job() {
 
 #[test]
 fn lost_status_does_not_repeat_running_event() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     world.settle();
     world.run(COORDINATOR);
     assert_eq!(
@@ -408,7 +408,7 @@ fn resumed_job_is_not_reported_as_suspended() {
     assert_eq!(reasons_of_all, [], "`apply_actions` emits the events");
 
     // A job that was suspended from the start never had pods.
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     world.job.spec.suspend = true;
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Suspended));

@@ -68,7 +68,7 @@ fn unscheduled_coordinator_is_deleted_at_deadline() {
         (CleanPodPolicy::Running, false),
         (CleanPodPolicy::All, false),
     ] {
-        let mut world = World::new(JOB);
+        let mut world = World::new(job());
         world.job.spec.clean_pod_policy = policy;
         world.job.spec.active_deadline_seconds = Some(60);
         world.settle();
@@ -194,7 +194,7 @@ fn running_job_with_lost_status_is_not_validated_again() {
 fn suspended_job_is_validated_when_resumed() {
     // The job ran before its spec became invalid, or was created suspended.
     for ran in [true, false] {
-        let mut world = if ran { running() } else { World::new(JOB) };
+        let mut world = if ran { running() } else { World::new(job()) };
         if ran {
             world.suspend_and_settle();
         }

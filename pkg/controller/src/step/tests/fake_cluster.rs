@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use di_api::{DIJob, DIJobStatus, Phase, PlanEntry, Role};
+use di_fixtures::Job;
 use di_plan::{
     AggregatorTemplate, BuildSettings, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
     PodView, ServiceView, Suffixes,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::json;
 
 use crate::step::{Action, Observed, ReconcileError, Step, step};
 
@@ -41,13 +43,9 @@ impl Suffixes for Serial<'_> {
 }
 
 impl World {
-    pub fn new(yaml: &str) -> Self {
-        let mut job: DIJob = serde_saphyr::from_str(yaml).unwrap();
-        job.metadata.uid = Some("job-uid".into());
-        job.metadata.namespace = Some("rl".into());
-        job.metadata.generation = Some(1);
+    pub fn new(job: Job) -> Self {
         Self {
-            job,
+            job: job.metadata(json!({"generation": 1})).build(),
             nodes: vec![node(4), node(4)],
             aggregator: aggregator(),
             pods: BTreeMap::new(),
@@ -64,8 +62,8 @@ impl World {
     }
 
     /// A cluster with a running job.
-    pub fn running(yaml: &str) -> Self {
-        let mut world = Self::new(yaml);
+    pub fn running(job: Job) -> Self {
+        let mut world = Self::new(job);
         world.settle();
         world.run_all();
         world.settle();
@@ -285,7 +283,7 @@ pub(super) fn node(gpus: i32) -> NodeView {
 
 /// Returns the template of aggregators.
 pub(super) fn aggregator() -> AggregatorTemplate {
-    AggregatorTemplate::from_config(&serde_json::json!({
+    AggregatorTemplate::from_config(&json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
         "metadata": {"name": "aggregator-config", "namespace": "rl"},
         "spec": {"aggregator": {"template": {"spec": {"containers": [
@@ -294,15 +292,10 @@ pub(super) fn aggregator() -> AggregatorTemplate {
     }))
 }
 
-pub(super) const JOB: &str = r"
-apiVersion: diengine.opendilab.org/v1alpha2
-kind: DIJob
-metadata: {name: cartpole}
-spec:
-  coordinator: {template: {spec: {containers: [{name: di-container, image: c}]}}}
-  collector: {template: {spec: {containers: [{name: di-container, image: k}]}}, replicas: 2}
-  learner: {template: {spec: {containers: [{name: di-container, image: l}]}}, replicas: 1}
-";
+/// A job with two collectors and a learner.
+pub(super) fn job() -> Job {
+    Job::test().collectors(2).learners(1)
+}
 
-/// Name of the coordinator of [`JOB`].
-pub(super) const COORDINATOR: &str = "cartpole-coordinator";
+/// Name of the coordinator of [`job`].
+pub(super) const COORDINATOR: &str = "j-coordinator";

@@ -3,29 +3,26 @@
 use std::collections::BTreeSet;
 
 use di_api::{PlanEntry, Reason, Role, names::env};
+use di_fixtures::{Job, template};
 use di_plan::AggregatorTemplate;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
 
 use super::{
     super::{Observed, ReconcileError, step},
     fake_cluster::{World, aggregator, node},
 };
 
-const JOB: &str = r#"
-apiVersion: diengine.opendilab.org/v1alpha2
-kind: DIJob
-metadata: {name: j}
-spec:
-  coordinator: {template: {spec: {containers: [{name: di-container, image: c}]}}}
-  collector: {template: {spec: {containers: [{name: di-container, image: k}]}}, replicas: 1}
-  learner:
-    template: {spec: {containers: [{name: di-container, image: l}]}}
-    groups: [{name: big, replicas: 1, resources: {gpus: "6", cpus: "12", memory: 6Gi}}]
-"#;
+fn job() -> Job {
+    let resources = json!({"gpus": "6", "cpus": "12", "memory": "6Gi"});
+    let groups = json!([{"name": "big", "replicas": 1, "resources": resources}]);
+    let learner = json!({"template": template(), "groups": groups});
+    Job::test().collectors(1).spec(json!({"learner": learner}))
+}
 
 fn running() -> World {
-    World::running(JOB)
+    World::running(job())
 }
 
 /// The wanted ddp learners, sorted by rank.
@@ -200,7 +197,7 @@ fn scale_down_deletes_whole_learner_group() {
 
 #[test]
 fn f23_missing_config_delays_only_aggregators() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     world.aggregator = AggregatorTemplate::Missing;
     world.settle();
     assert_eq!(world.pods.len(), 2, "coordinator and collector");
@@ -235,7 +232,7 @@ fn f23_missing_config_delays_only_aggregators() {
 
 #[test]
 fn missing_config_event_is_not_repeated_during_error() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     world.aggregator = AggregatorTemplate::Missing;
     let missing = Reason::MissingAggregatorConfig;
     let count_events = |world: &mut World| {

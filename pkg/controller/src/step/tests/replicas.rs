@@ -67,8 +67,7 @@ fn replaced_messages(world: &mut World) -> Vec<String> {
 #[test]
 fn lost_replicas_above_five_share_one_event() {
     for lost in [1, 5, 6, 200] {
-        let yaml = JOB.replace("replicas: 2", &format!("replicas: {lost}"));
-        let mut world = World::running(&yaml);
+        let mut world = World::running(job().collectors(lost));
         let all = world.wanted(Role::Collector);
         assert_eq!(all.len(), lost);
         for name in &all {
@@ -95,8 +94,7 @@ fn lost_replicas_above_five_share_one_event() {
 #[test]
 fn reported_replicas_above_five_share_one_event() {
     for (reported, events) in [(5, 5), (6, 1)] {
-        let yaml = JOB.replace("replicas: 2", &format!("replicas: {reported}"));
-        let mut world = World::running(&yaml);
+        let mut world = World::running(job().collectors(reported));
         let plan = &mut world.job.status.as_mut().unwrap().plan;
         let collectors = plan.iter_mut().filter(|e| e.role == Role::Collector);
         // Replacements as the endpoint plans them, with existing pods.
@@ -145,7 +143,7 @@ fn completed_replica_never_runs_again() {
 #[test]
 fn role_removed_during_suspension_is_not_recreated() {
     let mut world = running();
-    let requested = "cartpole-learner-requested".to_owned();
+    let requested = "j-learner-requested".to_owned();
     let requested = PlanEntry::new(requested, Role::Learner, Origin::Requested, 1);
     world.job.status.as_mut().unwrap().plan.push(requested);
     world.settle();
@@ -388,7 +386,7 @@ fn adoption_emits_one_event_without_failed_pods() {
 
 #[test]
 fn backoff_time_of_fast_clock_is_ignored() {
-    let mut world = World::new(JOB);
+    let mut world = World::new(job());
     let planned = world.compute_step().status;
     world.job.status = Some(planned);
     let ahead = world.now + SignedDuration::from_hours(1);

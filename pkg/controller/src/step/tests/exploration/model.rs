@@ -22,7 +22,7 @@ use crate::{
     reconcile::conditions_only,
     step::{
         Observed, ReconcileError, Step, step,
-        tests::fake_cluster::{JOB, World, node},
+        tests::fake_cluster::{self, World, node},
     },
 };
 
@@ -76,7 +76,7 @@ impl Model {
             aggregator,
             now,
             ..
-        } = World::new(JOB);
+        } = World::new(fake_cluster::job());
         job.metadata.resource_version = Some("1".to_owned());
         job.spec.backoff_limit = limits.backoff;
         job.spec.active_deadline_seconds = limits.deadline;
