@@ -331,7 +331,6 @@ fn quoted_name(target: &ObjectRef) -> String {
 mod tests {
     use clap::Parser;
     use di_client::Job;
-    use serde_json::json;
 
     use super::*;
 
@@ -345,17 +344,16 @@ mod tests {
         TestCli::parse_from([&["uninstall"], flags].concat()).verb
     }
 
-    fn job(phase: &str) -> Job {
-        Job::from(json!({
-            "metadata": {"namespace": "n", "name": phase.to_lowercase()}, "status": {"phase": phase},
-        }))
+    fn job(namespace: &str, phase: &str) -> Job {
+        let job = di_fixtures::Job::test().named(&phase.to_lowercase());
+        Job::from(job.in_namespace(namespace).phase(phase).json())
     }
 
     /// An installed orchestrator with a namespace and a definition.
     fn remains(phases: &[&str], configs: &[&str]) -> Leftovers {
         let of = |name: &str| ObjectRef {
             name: name.to_owned(),
-            ..ObjectRef::from(&job("x"))
+            ..ObjectRef::from(&job("n", "x"))
         };
         Leftovers {
             variant: InstallVariant::Full,
@@ -363,7 +361,7 @@ mod tests {
             namespace: Some(of("namespace")),
             others: Vec::new(),
             definitions: vec![of("definition")],
-            jobs: phases.iter().map(|phase| job(phase)).collect(),
+            jobs: phases.iter().map(|phase| job("n", phase)).collect(),
             configs: configs
                 .iter()
                 .map(|namespace| ((*namespace).to_owned(), "c".to_owned()))
@@ -402,9 +400,7 @@ mod tests {
     fn namespace_with_ended_jobs_is_kept() {
         let ended = |configs: &[&str]| {
             let mut remains = remains(&["Failed"], configs);
-            remains.jobs.push(Job::from(json!({
-                "metadata": {"namespace": "di-system", "name": "j"}, "status": {"phase": "Succeeded"},
-            })));
+            remains.jobs.push(job("di-system", "Succeeded"));
             remains
         };
         for (configs, why) in [

@@ -290,6 +290,17 @@ impl Cluster {
         &self.server
     }
 
+    /// Wraps the client of a mock API server.
+    #[cfg(test)]
+    pub(crate) fn for_test_client(client: Client) -> Self {
+        Self {
+            client,
+            server: String::new(),
+            namespace: ConnectOptions::default().offline_namespace(),
+            request_timeout: None,
+        }
+    }
+
     /// Connects to the HTTP server of a test.
     #[cfg(test)]
     pub(crate) async fn for_test_server(server: &tokio::net::TcpListener) -> Self {

@@ -107,14 +107,13 @@ fn not_found_error(name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use di_fixtures::{ApiServerMock, Reply};
 
     use super::*;
 
     #[tokio::test]
     async fn unresponsive_server_times_out() {
-        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::for_test_server(&server).await;
+        let cluster = Cluster::for_test_client(ApiServerMock::client(|_| Reply::Hang));
         let deadline = Deadline::after(Some(Duration::from_millis(50)));
         let check = |_: &Job| WaitState::Met;
         let met = wait_for_job(&cluster, "j", deadline, check, Job::resource_name).await;

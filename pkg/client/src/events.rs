@@ -314,9 +314,8 @@ mod tests {
 
     #[test]
     fn events_of_other_jobs_do_not_match() {
-        let job = Job::from(json!({"metadata": {
-            "name": "j", "uid": "u", "creationTimestamp": "2026-01-01T00:01:00Z",
-        }}));
+        let created = json!({"creationTimestamp": "2026-01-01T00:01:00Z"});
+        let job = Job::from(di_fixtures::Job::test().metadata(created).json());
         let concerns = |kind: &str, name: &str, uid: &str, when: &str| {
             let event = Event::from(json!({
                 "involvedObject": {"kind": kind, "name": name, "uid": uid}, "lastTimestamp": when,

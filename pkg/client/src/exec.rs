@@ -212,12 +212,9 @@ mod tests {
     #[test]
     fn exec_into_ended_pod_or_unknown_container_fails() {
         let pod = |phase: &str| -> Pod {
-            serde_json::from_value(json!({
-                "metadata": {"name": "p"},
-                "spec": {"containers": [{"name": "di-container"}, {"name": "log"}]},
-                "status": {"phase": phase},
-            }))
-            .unwrap()
+            let containers = json!([{"name": "di-container"}, {"name": "log"}]);
+            let pod = di_fixtures::Pod::test("p", "collector").phase(phase);
+            pod.spec(json!({"containers": containers})).build()
         };
         assert_eq!(check_can_exec(&pod("Running"), "log"), Ok(()));
         assert_eq!(

@@ -405,14 +405,14 @@ mod tests {
     use super::*;
 
     fn pod(uid: &str, state: &Value, restarts: i32) -> Pod {
-        serde_json::from_value(json!({
-            "metadata": {"name": "j-coordinator", "uid": uid},
-            "status": {"containerStatuses": [
-                {"name": "sidecar", "ready": true, "restartCount": 9, "image": "", "imageID": "", "state": {"running": {}}},
-                {"name": "di-container", "ready": true, "restartCount": restarts, "image": "", "imageID": "", "state": state},
-            ]},
-        }))
-        .unwrap()
+        let statuses = json!([
+            {"name": "sidecar", "ready": true, "restartCount": 9, "state": {"running": {}}},
+            {"name": "di-container", "ready": true, "restartCount": restarts, "state": state},
+        ]);
+        di_fixtures::Pod::test("j-coordinator", "coordinator")
+            .metadata(json!({"uid": uid}))
+            .status(json!({"containerStatuses": statuses}))
+            .build()
     }
 
     #[test]

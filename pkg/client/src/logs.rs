@@ -304,11 +304,11 @@ mod tests {
 
     #[test]
     fn selected_containers_include_init_containers() {
-        let pod: Pod = serde_json::from_value(json!({"spec": {
+        let spec = json!({
             "initContainers": [{"name": "fetch"}],
             "containers": [{"name": "di-container"}, {"name": "board"}],
-        }}))
-        .unwrap();
+        });
+        let pod: Pod = di_fixtures::Pod::test("p", "collector").spec(spec).build();
         let mut options = LogOptions::default();
         assert_eq!(options.selected_containers(&pod), ["di-container"]);
         options.container = Some("board".to_owned());
@@ -320,23 +320,17 @@ mod tests {
         );
     }
 
-    fn pod_fixture(name: &str, role: &str) -> Pod {
-        serde_json::from_value(
-            json!({"metadata": {"name": name, "labels": {"replica-type": role}}}),
-        )
-        .unwrap()
-    }
-
     #[test]
     fn log_selection_matches_role_and_name() {
-        let job = Job::from(json!({"metadata": {"name": "j"}, "status": {"phase": "Running"}}));
-        let pods = vec![
-            pod_fixture("j-collector-b", "collector"),
-            pod_fixture("j-collector-a", "collector"),
-            pod_fixture("j-coordinator", "coordinator"),
+        let job = Job::from(di_fixtures::Job::test().phase("Running").json());
+        let pods = [
+            ("j-collector-b", "collector"),
+            ("j-collector-a", "collector"),
+            ("j-coordinator", "coordinator"),
         ];
+        let pods = pods.map(|(name, role)| di_fixtures::Pod::test(name, role).build());
         let selected_names = |selection| {
-            let pods = select_pods(&job, pods.clone(), &selection)?;
+            let pods = select_pods(&job, pods.to_vec(), &selection)?;
             Ok::<Vec<_>, String>(pods.iter().map(ResourceExt::name_any).collect())
         };
         assert_eq!(

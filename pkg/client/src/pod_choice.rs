@@ -118,29 +118,23 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, role: &str) -> Pod {
-        serde_json::from_value(
-            json!({"metadata": {"name": name, "labels": {"replica-type": role}}}),
-        )
-        .unwrap()
-    }
-
     #[test]
     fn pod_choice_matches_name_role_and_index() {
-        let job = Job::from(
-            json!({"metadata": {"name": "j"}, "status": {"phase": "Running", "plan": [
-                {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
-                {"name": "j-collector-zzzzz", "type": "Collector", "origin": "Declared", "index": 0},
-                {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 1},
-                {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
-            ]}}),
-        );
+        let plan = json!([
+            {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+            {"name": "j-collector-zzzzz", "type": "Collector", "origin": "Declared", "index": 0},
+            {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 1},
+            {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
+        ]);
+        let job = di_fixtures::Job::test().status(json!({"phase": "Running", "plan": plan}));
+        let job = Job::from(job.json());
         let pods = [
-            pod("j-coordinator", "coordinator"),
-            pod("j-collector-ooooo", "collector"),
-            pod("j-collector-zzzzz", "collector"),
-            pod("j-collector-aaaaa", "collector"),
+            ("j-coordinator", "coordinator"),
+            ("j-collector-ooooo", "collector"),
+            ("j-collector-zzzzz", "collector"),
+            ("j-collector-aaaaa", "collector"),
         ];
+        let pods = pods.map(|(name, role)| di_fixtures::Pod::test(name, role).build());
         let replicas = join_plan_with_pods(&job, &pods);
         let choose = |choice| select_replica(&job, &replicas, &choice);
         let named = |name: &str| choose(PodChoice::Named(name.to_owned()));

@@ -144,8 +144,8 @@ mod tests {
                 json!({
                     "spec": {"containers": [], "initContainers": [{"name": "i"}, {"name": "j"}]},
                     "status": {"phase": "Pending", "initContainerStatuses": [
-                        {"name": "i", "ready": true, "restartCount": 0, "image": "", "imageID": "", "state": {"terminated": {"exitCode": 0}}},
-                        {"name": "j", "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": {"running": {}}},
+                        {"name": "i", "ready": true, "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},
+                        {"name": "j", "ready": false, "restartCount": 0, "state": {"running": {}}},
                     ]},
                 }),
                 "Init:1/2",
@@ -161,7 +161,7 @@ mod tests {
     fn pod_with_stopped_sidecar(initialized: &str) -> serde_json::Value {
         let ended = |name: &str, code: i32, reason: &str| {
             json!({
-                "name": name, "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                "name": name, "ready": false, "restartCount": 0,
                 "state": {"terminated": {"exitCode": code, "reason": reason}},
             })
         };
@@ -177,7 +177,7 @@ mod tests {
 
     fn pod_with_container(state: &serde_json::Value, ready: bool) -> serde_json::Value {
         json!({"status": {"phase": "Running", "containerStatuses": [
-            {"name": "c", "ready": ready, "restartCount": 0, "image": "", "imageID": "", "state": state},
+            {"name": "c", "ready": ready, "restartCount": 0, "state": state},
         ]}})
     }
 }

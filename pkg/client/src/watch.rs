@@ -283,10 +283,8 @@ pub(crate) mod tests {
     }
 
     fn job_at(name: &str, version: &str) -> Value {
-        json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": name, "uid": name, "resourceVersion": version},
-        })
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+        di_fixtures::Job::test().metadata(metadata).json()
     }
 
     #[tokio::test]

@@ -193,6 +193,7 @@ fn listable_port<'a>(
 #[cfg(test)]
 mod tests {
     use di_api::{DIJob, Reason};
+    use di_fixtures::{Job, Pod};
     use serde_json::json;
 
     use super::*;
@@ -208,26 +209,17 @@ mod tests {
     }
 
     fn collector_pod(name: &str, conditions: &serde_json::Value) -> PodView {
-        let pod = json!({
-            "metadata": {"name": name, "namespace": "ns", "labels": {"dijob-name": "j", "replica-type": "collector"}},
-            "spec": {"containers": []},
-            "status": {"phase": "Pending", "conditions": conditions},
-        });
-        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+        let pod = Pod::test(name, "collector").status(json!({"conditions": conditions}));
+        PodView::new(&pod.build()).unwrap()
     }
 
-    fn job_with_plan(plan: &[serde_json::Value]) -> DIJob {
-        serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
-            "status": {"plan": plan},
-        }))
-        .unwrap()
+    fn job_with_plan(plan: &[serde_json::Value]) -> Job {
+        let job = Job::test().collectors(0).learners(0);
+        job.status(json!({"plan": plan}))
     }
 
     fn list_collectors(plan: &[serde_json::Value], pods: &[PodView], at: &str) -> Vec<String> {
-        let job = job_with_plan(plan);
+        let job: DIJob = job_with_plan(plan).build();
         let pod = |name: &str| pods.iter().find(|pod| pod.name == name);
         list_replicas(&job, pod, |_| false, at.parse().unwrap(), WAIT).collectors
     }
@@ -239,7 +231,7 @@ mod tests {
         let scheduled_pod = |status: &str| {
             collector_pod("new", &json!([{"type": "PodScheduled", "status": status}]))
         };
-        let url = ["new.ns:22270"];
+        let url = ["new.rl:22270"];
         assert!(list_collectors(&plan, &[], soon).is_empty());
         assert!(list_collectors(&plan, &[collector_pod("new", &json!([]))], soon).is_empty());
         assert_eq!(list_collectors(&plan, &[scheduled_pod("True")], soon), url);
@@ -278,7 +270,7 @@ mod tests {
             assert!(waiting(reason.as_str()).is_empty(), "{reason}");
         }
         for reason in ["ContainerCreating", "PodInitializing"] {
-            assert_eq!(waiting(reason), ["new.ns:22270"], "{reason}");
+            assert_eq!(waiting(reason), ["new.rl:22270"], "{reason}");
         }
     }
 
@@ -304,20 +296,20 @@ mod tests {
         let at = "2026-01-01T00:00:00Z";
         assert_eq!(
             list_collectors(&[lost.clone()], &[ended("Failed")], at),
-            ["lost.ns:22270"]
+            ["lost.rl:22270"]
         );
         let mut evicted = ended("Succeeded");
         evicted.disrupted = true;
         assert_eq!(
             list_collectors(&[lost.clone()], &[evicted], at),
-            ["lost.ns:22270"]
+            ["lost.rl:22270"]
         );
         assert!(list_collectors(&[lost.clone()], &[ended("Succeeded")], at).is_empty());
         lost["state"] = json!("Replaced");
         let plan = [lost, collector_entry("fresh", Some("lost"))];
         assert_eq!(
             list_collectors(&plan, &[ended("Failed")], at),
-            ["fresh.ns:22270"]
+            ["fresh.rl:22270"]
         );
     }
 
@@ -332,19 +324,13 @@ mod tests {
             ("ApiError", late, WAIT, 2),
         ] {
             let at: Timestamp = at.parse().unwrap();
-            let job: DIJob = serde_json::from_value(json!({
-                "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-                "metadata": {"name": "j", "namespace": "ns"},
-                "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
-                "status": {
-                    "plan": [collector_entry("there", None), collector_entry("rejected", None)],
-                    "conditions": [{
-                        "type": "ReplicasReady", "status": "False", "reason": reason, "message": "quota exceeded",
-                        "lastTransitionTime": "2026-01-01T00:00:00Z",
-                    }],
-                },
-            }))
-            .unwrap();
+            let plan = ["there", "rejected"].map(|name| collector_entry(name, None));
+            let conditions = json!([{
+                "type": "ReplicasReady", "status": "False", "reason": reason, "message": "quota exceeded",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+            let job = job_with_plan(&plan).status(json!({"conditions": conditions}));
+            let job: DIJob = job.build();
             let there = collector_pod(
                 "there",
                 &json!([{"type": "PodScheduled", "status": "True"}]),
@@ -365,16 +351,10 @@ mod tests {
             "name": "a", "type": "Aggregator", "origin": "Requested", "index": 0, "plannedAt": "2026-01-01T00:00:00Z",
             "port": 5000, "resources": {"gpus": "2"},
         });
-        let job: DIJob = serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}, "learner": {"template": {}}},
-            "status": {"plan": [aggregator, ddp]},
-        }))
-        .unwrap();
+        let job: DIJob = job_with_plan(&[aggregator, ddp]).build();
         let at = "2026-01-01T00:00:06Z".parse().unwrap();
         let learners = list_replicas(&job, |_| None, |_| false, at, WAIT).learners;
-        assert_eq!(learners, ["a.ns:5000"]);
+        assert_eq!(learners, ["a.rl:5000"]);
     }
 
     #[test]
@@ -384,16 +364,16 @@ mod tests {
         let mut late = collector_entry("late", Some("lost"));
         late["uid"] = json!("late");
         late["notBefore"] = json!("2026-01-01T00:05:00Z");
-        let job = job_with_plan(&[created, late]);
+        let job: DIJob = job_with_plan(&[created, late]).build();
         let listed = |at: &str, is_deleted: bool| {
             let at: Timestamp = at.parse().unwrap();
             list_replicas(&job, |_| None, |uid| is_deleted && uid == "u", at, WAIT).collectors
         };
         let (soon, never) = ("2026-01-01T00:00:09Z", "2026-01-01T00:01:30Z");
-        assert_eq!(listed(soon, false), ["created.ns:22270"]);
+        assert_eq!(listed(soon, false), ["created.rl:22270"]);
         assert!(listed(soon, true).is_empty());
         assert!(listed(never, false).is_empty());
-        assert_eq!(listed("2026-01-01T00:05:09Z", false), ["late.ns:22270"]);
+        assert_eq!(listed("2026-01-01T00:05:09Z", false), ["late.rl:22270"]);
     }
 
     #[test]
@@ -401,7 +381,7 @@ mod tests {
         let mut created = collector_entry("created", None);
         created["uid"] = json!("u");
         created["notBefore"] = json!("2026-01-01T00:00:10Z");
-        let job = job_with_plan(&[created]);
+        let job: DIJob = job_with_plan(&[created]).build();
         let mut at: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         for seconds in [2, 10, 100] {
             let next = next_change(&job, at, WAIT).unwrap();
@@ -419,7 +399,7 @@ mod tests {
         let plan = [collector_entry("fresh", Some("lost"))];
         assert_eq!(
             list_collectors(&plan, &[], "2026-01-01T00:00:00Z"),
-            ["fresh.ns:22270"]
+            ["fresh.rl:22270"]
         );
     }
 }

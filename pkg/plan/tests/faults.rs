@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use di_api::{DIJob, Origin, PlanEntry, Role};
+use di_fixtures::Job;
 use di_plan::{BuildSettings, Request, Suffixes, build_pod, plan_request, replace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
@@ -20,16 +21,12 @@ impl Suffixes for FixedSuffixes {
 }
 
 fn job_with_collector(collector: &Value) -> DIJob {
-    serde_json::from_value(json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
-        "spec": {
-            "coordinator": {"template": {}},
+    Job::test()
+        .spec(json!({
             "collector": {"template": collector},
             "volumes": [{"name": "data", "emptyDir": {}}, {"name": "more", "emptyDir": {}}],
-        },
-    }))
-    .unwrap()
+        }))
+        .build()
 }
 
 fn collector_template() -> Value {

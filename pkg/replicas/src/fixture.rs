@@ -6,10 +6,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     body::Body,
     extract::{ConnectInfo, Request},
-    http::{Response, header},
+    http::header,
 };
 use di_api::Role;
 use di_cache::{JobCache, JobView, PodCache, WatchedJob};
+use di_fixtures::{ApiServerMock, Job, Reply};
 use di_plan::{PodPhase, PodView, RestartPolicy};
 use http_body_util::BodyExt;
 use kube::{
@@ -67,20 +68,16 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
 }
 
 pub(crate) fn job(name: &str, status: &Value) -> Value {
-    json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": name, "namespace": "rl", "uid": format!("{name}-uid"), "resourceVersion": "5"},
-        "spec": {
-            "coordinator": {"template": {}},
-            "collector": {"template": {"spec": {"containers": [{
-                "name": "di-container", "ports": [{"name": "di-port", "containerPort": 4000}],
-            }]}}},
-            "learner": {"template": {"spec": {"containers": [{
-                "name": "di-container", "resources": {"limits": {"nvidia.com/gpu": "2"}},
-            }]}}},
-        },
-        "status": status,
-    })
+    let container = |fields: Value| json!({"template": {"spec": {"containers": [fields]}}});
+    Job::test()
+        .named(name)
+        .metadata(json!({"uid": format!("{name}-uid"), "resourceVersion": "5"}))
+        .spec(json!({
+            "collector": container(json!({"name": "di-container", "ports": [{"name": "di-port", "containerPort": 4000}]})),
+            "learner": container(json!({"name": "di-container", "resources": {"limits": {"nvidia.com/gpu": "2"}}})),
+        }))
+        .status(status.clone())
+        .json()
 }
 
 pub(crate) fn fixture(settings: Settings) -> Fixture {
@@ -152,24 +149,18 @@ pub(crate) fn fixture_with(
 
 /// Returns a client of an API server that has only these jobs and rejects writes.
 fn read_only_client(jobs: Vec<Value>) -> Client {
-    let respond = move |request: Request<kube::client::Body>| {
+    ApiServerMock::client(move |request| {
         let is_requested = |job: &&Value| {
-            let metadata = |field: &str| job["metadata"][field].as_str().unwrap();
-            let path = format!(
-                "/namespaces/{}/dijobs/{}",
-                metadata("namespace"),
-                metadata("name")
-            );
-            request.method() == "GET" && request.uri().path().ends_with(&path)
+            let [namespace, name] =
+                ["namespace", "name"].map(|field| job["metadata"][field].as_str().unwrap());
+            let path = format!("/namespaces/{namespace}/dijobs/{name}");
+            request.method == "GET" && request.path.ends_with(&path)
         };
-        let (code, body) = match jobs.iter().find(is_requested) {
-            Some(job) => (200, job.to_string()),
-            None => (503, json!({"status": "Failure", "code": 503}).to_string()),
-        };
-        let body = kube::client::Body::from(body.into_bytes());
-        async move { Response::builder().status(code).body(body) }
-    };
-    Client::new(tower::service_fn(respond), "rl")
+        match jobs.iter().find(is_requested) {
+            Some(job) => Reply::Object(200, job.clone()),
+            None => Reply::error(503, ""),
+        }
+    })
 }
 
 fn fixture_with_client(

@@ -130,6 +130,7 @@ pub(crate) fn join_lists(mut lists: Vec<Arc<CachedList>>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use di_cache::JobView;
+    use di_fixtures::Job;
     use di_plan::Listing;
     use serde_json::{Value, json};
 
@@ -143,11 +144,7 @@ mod tests {
     }
 
     fn job(uid: &str) -> JobRef {
-        let job = json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "uid": uid}, "spec": {"coordinator": {"template": {}}},
-        });
-        serde_json::from_value::<JobView>(job).unwrap().into()
+        Job::test().uid(uid).build::<JobView>().into()
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod audit;
 mod endpoint;
 mod eventually;
 mod install;
-mod job;
 mod kubelet;
 mod leader;
 mod lossy_proxy;
@@ -31,9 +30,9 @@ mod webhooks;
 
 pub use aggregator_config::create_aggregator_config;
 pub use audit::Write;
+pub use di_fixtures::{Job, template};
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
-pub use job::{Job, template};
 pub use kubelet::{
     Kubelet, exit, fail_to_pull, give_address, remove, report_node_lost, report_restarts,
     report_unschedulable, run,

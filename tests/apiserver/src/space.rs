@@ -127,7 +127,7 @@ impl Space {
 
     /// Creates a job.
     pub async fn create(&self, job: &Job) -> DIJob {
-        let job: DIJob = serde_json::from_value(job.json().clone()).unwrap();
+        let job: DIJob = job.clone().build();
         let params = PostParams::default();
         self.jobs().create(&params, &job).await.unwrap()
     }

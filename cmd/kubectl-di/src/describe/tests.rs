@@ -24,16 +24,16 @@ fn job() -> Job {
         entry["resources"] = json!({"gpus": "1"});
         entry
     };
-    Job::from(json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2",
-        "kind": "DIJob",
-        "metadata": {
-            "name": "cartpole", "namespace": "rl", "uid": "u", "creationTimestamp": "2026-01-01T00:55:00Z",
+    let job = di_fixtures::Job::test()
+        .named("cartpole")
+        .clean_pod_policy("Running")
+        .metadata(json!({
+            "creationTimestamp": "2026-01-01T00:55:00Z",
             "labels": {"team": "rl", "tier": "test"},
             "annotations": {"owner": "me", "diengine.opendilab.org/let-go-first": "cartpole-collector-ooooo"},
-        },
-        "spec": {"cleanPodPolicy": "Running", "backoffLimit": 3, "priorityClassName": "", "suspend": false},
-        "status": {
+        }))
+        .spec(json!({"backoffLimit": 3, "priorityClassName": "", "suspend": false}))
+        .status(json!({
             "phase": "Running", "reason": "ImagePullBackOff", "restarts": 1,
             "startTime": "2026-01-01T00:56:00Z",
             "collectorsReady": "1/2", "learnersReady": "1/2",
@@ -48,8 +48,8 @@ fn job() -> Job {
                 entry("aggregator-aaaaa", "Aggregator", 0), ddp("ddp-learner-aaaaa", 0), ddp("ddp-learner-bbbbb", 1),
                 entry("learner-aaaaa", "Learner", 1),
             ],
-        },
-    }))
+        }));
+    Job::from(job.json())
 }
 
 fn replicas(job: &Job) -> Vec<Replica> {
@@ -57,44 +57,26 @@ fn replicas(job: &Job) -> Vec<Replica> {
 }
 
 fn pods() -> Vec<Pod> {
-    let pod = |name: &str, role: &str, status: &Value| {
-        serde_json::from_value(json!({
-            "metadata": {
-                "name": format!("cartpole-{name}"), "creationTimestamp": "2026-01-01T00:56:00Z",
-                "labels": {"replica-type": role, "dijob-name": "cartpole"},
-            },
-            "spec": {"nodeName": "node-1", "containers": [{"name": "di-container"}]},
-            "status": status,
-        }))
-        .unwrap()
+    let pod = |name: &str, role: &str, phase: &str, state: Value| {
+        let main = json!({"name": "di-container", "ready": phase == "Running", "state": state});
+        di_fixtures::Pod::test(&format!("cartpole-{name}"), role)
+            .metadata(json!({"creationTimestamp": "2026-01-01T00:56:00Z"}))
+            .spec(json!({"nodeName": "node-1"}))
+            .phase(phase)
+            .status(json!({"containerStatuses": [main]}))
+            .build()
     };
-    let status = |phase: &str, state: &Value| {
-        let ready = if phase == "Running" { "True" } else { "False" };
-        json!({
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": ready}],
-            "containerStatuses": [{
-                "name": "di-container", "ready": phase == "Running", "restartCount": 0, "image": "", "imageID": "", "state": state,
-            }],
-        })
-    };
-    let runs = status("Running", &json!({"running": {}}));
-    let waits = status(
-        "Pending",
-        &json!({"waiting": {"reason": "ImagePullBackOff"}}),
-    );
-    let killed = status(
-        "Failed",
-        &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
-    );
+    let running = |name: &str, role: &str| pod(name, role, "Running", json!({"running": {}}));
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff"}});
+    let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
     vec![
-        pod("coordinator", "coordinator", &runs),
-        pod("collector-aaaaa", "collector", &runs),
-        pod("collector-ooooo", "collector", &killed),
-        pod("collector-bbbbb", "collector", &waits),
-        pod("aggregator-aaaaa", "aggregator", &runs),
-        pod("ddp-learner-aaaaa", "ddp-learner", &runs),
-        pod("ddp-learner-bbbbb", "ddp-learner", &runs),
+        running("coordinator", "coordinator"),
+        running("collector-aaaaa", "collector"),
+        pod("collector-ooooo", "collector", "Failed", killed),
+        pod("collector-bbbbb", "collector", "Pending", waiting),
+        running("aggregator-aaaaa", "aggregator"),
+        running("ddp-learner-aaaaa", "ddp-learner"),
+        running("ddp-learner-bbbbb", "ddp-learner"),
     ]
 }
 

@@ -8,20 +8,19 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
 
-fn job(name: &str, status: &serde_json::Value) -> Job {
-    Job::from(json!({
-        "metadata": {"name": name, "namespace": "rl", "uid": "u", "creationTimestamp": "2026-01-01T00:57:30Z"},
-        "status": status,
-    }))
+fn job(name: &str, status: serde_json::Value) -> Job {
+    let created = json!({"creationTimestamp": "2026-01-01T00:57:30Z"});
+    let job = di_fixtures::Job::test().named(name).metadata(created);
+    Job::from(job.status(status).json())
 }
 
 fn table(namespaces: bool, wide: bool) -> String {
     let jobs = [
         job(
             "cartpole",
-            &json!({"phase": "Running", "collectorsReady": "2/3", "learnersReady": "1/1", "restarts": 1, "reason": "ImagePullBackOff"}),
+            json!({"phase": "Running", "collectorsReady": "2/3", "learnersReady": "1/1", "restarts": 1, "reason": "ImagePullBackOff"}),
         ),
-        job("just-created", &json!(null)),
+        job("just-created", json!(null)),
     ];
     let rows = jobs.map(|job| JobRow::new(&job, now()).into_cells(namespaces, wide));
     Table::new(&JobRow::column_headers(namespaces, wide), true).render(&rows)
@@ -43,10 +42,10 @@ fn job_table_has_the_columns_of_kubectl() {
 
 #[test]
 fn rows_that_differ_only_in_age_are_equal() {
-    let job = job("cartpole", &json!({"phase": "Running"}));
+    let job = job("cartpole", json!({"phase": "Running"}));
     let later = "2026-01-01T02:00:00Z".parse().unwrap();
     assert!(JobRow::new(&job, now()).equals_except_age(&JobRow::new(&job, later)));
-    let ended = self::job("cartpole", &json!({"phase": "Succeeded"}));
+    let ended = self::job("cartpole", json!({"phase": "Succeeded"}));
     assert!(!JobRow::new(&job, now()).equals_except_age(&JobRow::new(&ended, now())));
 }
 
@@ -54,20 +53,20 @@ fn rows_that_differ_only_in_age_are_equal() {
 fn replica_table_includes_replicas_without_pods() {
     let job = job(
         "j",
-        &json!({"plan": [
+        json!({"plan": [
             {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 0, "replaces": "j-collector-ddddd"},
             {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Requested", "index": 1, "plannedAt": "2026-01-01T00:59:50Z"},
         ]}),
     );
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": "j-collector-ccccc", "creationTimestamp": "2026-01-01T00:58:00Z"},
-        "spec": {"nodeName": "n1", "containers": [{"name": "di-container", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
-        "status": {"phase": "Running", "containerStatuses": [
-            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": "",
+    let limits = json!({"limits": {"nvidia.com/gpu": "2"}});
+    let pod = di_fixtures::Pod::test("j-collector-ccccc", "collector")
+        .metadata(json!({"creationTimestamp": "2026-01-01T00:58:00Z"}))
+        .spec(json!({"nodeName": "n1", "containers": [{"name": "di-container", "resources": limits}]}))
+        .status(json!({"phase": "Running", "containerStatuses": [
+            {"name": "di-container", "ready": true, "restartCount": 2,
              "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
-        ]},
-    }));
-    let replicas = join_plan_with_pods(&job, &[pod.unwrap()]);
+        ]}));
+    let replicas = join_plan_with_pods(&job, &[pod.build()]);
     let shown = |wide| {
         let rows: Vec<_> = replicas
             .iter()

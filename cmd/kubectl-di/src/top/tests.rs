@@ -11,16 +11,16 @@ fn now() -> Timestamp {
 }
 
 fn job(name: &str, phase: &str, reason: Option<&str>) -> Job {
-    Job::from(json!({
-        "metadata": {"name": name, "namespace": "rl", "uid": name, "creationTimestamp": "2026-01-01T00:55:00Z"},
-        "status": {
-            "phase": phase, "reason": reason, "collectorsReady": "1/2", "learnersReady": "1/1",
-            "plan": [
-                {"name": format!("{name}-collector-aaaaa"), "type": "Collector", "origin": "Declared", "index": 0},
-                {"name": format!("{name}-learner-aaaaa"), "type": "Learner", "origin": "Requested", "index": 0},
-            ],
-        },
-    }))
+    let job = di_fixtures::Job::test().named(name).uid(name);
+    let job = job.metadata(json!({"creationTimestamp": "2026-01-01T00:55:00Z"}));
+    let job = job.status(json!({
+        "phase": phase, "reason": reason, "collectorsReady": "1/2", "learnersReady": "1/1",
+        "plan": [
+            {"name": format!("{name}-collector-aaaaa"), "type": "Collector", "origin": "Declared", "index": 0},
+            {"name": format!("{name}-learner-aaaaa"), "type": "Learner", "origin": "Requested", "index": 0},
+        ],
+    }));
+    Job::from(job.json())
 }
 
 fn jobs() -> Vec<Job> {

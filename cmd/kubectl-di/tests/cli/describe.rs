@@ -73,9 +73,8 @@ async fn failing_job_is_described_with_its_reason() {
 async fn several_jobs_are_described_in_order() {
     let plugin = Plugin::new().await;
     for name in ["one", "two"] {
-        let mut job = Job::new(name, 0).json().clone();
-        job["metadata"]["labels"] = json!({"team": "rl"});
-        plugin.space.create(&Job::from(job)).await;
+        let job = Job::new(name, 0).metadata(json!({"labels": {"team": "rl"}}));
+        plugin.space.create(&job).await;
     }
     let result = plugin.run(&["describe", "-l", "team=rl"]).await;
     insta::assert_snapshot!(normalize(&plugin, &result));

@@ -17,9 +17,9 @@ async fn plugin() -> Plugin {
         ("job-9", "rl", "Failed"),
         ("other", "vision", "Succeeded"),
     ] {
-        let mut job = Job::new(name, 1).json().clone();
-        job["metadata"]["labels"] = json!({"team": team, "example.com/tier": "test"});
-        plugin.space.create(&Job::from(job)).await;
+        let labels = json!({"team": team, "example.com/tier": "test"});
+        let job = Job::new(name, 1).metadata(json!({"labels": labels}));
+        plugin.space.create(&job).await;
         set_phase(&plugin, name, phase).await;
     }
     plugin

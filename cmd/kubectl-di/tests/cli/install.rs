@@ -453,7 +453,7 @@ async fn create_unchecked(plugin: &Plugin, name: &str) {
     mutating.delete("di-webhook", &now).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client());
     validating.delete("di-webhook", &now).await.unwrap();
-    let job = serde_json::from_value(Job::new(name, 0).json().clone()).unwrap();
+    let job = Job::new(name, 0).build();
     let jobs = plugin.space.jobs();
     // The API server notices the deletion of the configurations with a delay.
     eventually("the job is let in", async || {

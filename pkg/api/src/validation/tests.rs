@@ -1,26 +1,16 @@
+use di_fixtures::{Job, template};
 use serde_json::json;
 
 use super::*;
 
 fn valid_job() -> Value {
-    json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2",
-        "kind": "DIJob",
-        "metadata": {"name": "cartpole", "namespace": "rl"},
-        "spec": {
-            "coordinator": {"template": template("di-container")},
-            "collector": {"template": template("di-container"), "replicas": 2},
-        },
-    })
-}
-
-fn template(container: &str) -> Value {
-    json!({"spec": {"containers": [{"name": container, "image": "i"}]}})
+    Job::new("cartpole", 2).in_namespace("rl").json()
 }
 
 fn template_with_gpus(gpus: &str) -> Value {
-    let resources = json!({"limits": {"nvidia.com/gpu": gpus}});
-    json!({"spec": {"containers": [{"name": "di-container", "image": "i", "resources": resources}]}})
+    let mut template = template();
+    template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": gpus}});
+    template
 }
 
 fn with_port(mut template: Value, port: i32) -> Value {

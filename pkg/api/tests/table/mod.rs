@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, dead_code)] // a panic is how a test fails, and not every test needs all of it
 
+use di_fixtures::{Job, template};
 use serde_json::{Value, json};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/table");
@@ -40,15 +41,7 @@ pub struct Mistake {
 
 /// Returns the smallest job with two roles.
 pub fn job() -> Value {
-    json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2",
-        "kind": "DIJob",
-        "metadata": {"name": "cartpole", "namespace": "rl"},
-        "spec": {
-            "coordinator": {"template": template()},
-            "collector": {"template": template(), "replicas": 2},
-        },
-    })
+    Job::new("cartpole", 2).in_namespace("rl").json()
 }
 
 /// Returns the smallest `AggregatorConfig`.
@@ -59,10 +52,6 @@ pub fn config() -> Value {
         "metadata": {"name": "aggregator-config", "namespace": "rl"},
         "spec": {"aggregator": {"template": template()}},
     })
-}
-
-fn template() -> Value {
-    json!({"spec": {"containers": [{"name": "di-container", "image": "i"}]}})
 }
 
 /// Sets the field at `pointer` to `value`.

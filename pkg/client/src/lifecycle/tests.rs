@@ -1,10 +1,7 @@
+use di_fixtures::{ApiServerMock, Reply};
 use http::StatusCode;
 use kube::core::Status;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
 
 use super::*;
 
@@ -70,10 +67,8 @@ fn just_started_container_is_recognized() {
         (json!(null), false),
     ] {
         let mut pod = pod("j-coordinator", "coordinator", "Running");
-        pod["status"]["containerStatuses"] = json!([{
-            "name": "di-container", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-            "state": {"running": {"startedAt": started}},
-        }]);
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "di-container", "state": {"running": {"startedAt": started}}}]);
         assert_eq!(
             has_just_started(&serde_json::from_value(pod).unwrap(), now),
             wanted
@@ -81,58 +76,58 @@ fn just_started_container_is_recognized() {
     }
 }
 
-/// Answers the requests in order and returns their request lines.
-async fn serve_responses(server: &TcpListener, answers: &[Value]) -> Vec<String> {
-    let mut requests = Vec::new();
-    for answer in answers {
-        let (mut stream, _) = server.accept().await.unwrap();
-        let mut request = vec![0; 4096];
-        let length = stream.read(&mut request).await.unwrap();
-        let request = String::from_utf8_lossy(&request[..length]).into_owned();
-        requests.push(request.lines().next().unwrap().to_owned());
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
-        let answer = answer.to_string();
-        let length = answer.len();
-        let whole = format!("{head}\r\ncontent-length: {length}\r\n\r\n{answer}");
-        stream.write_all(whole.as_bytes()).await.unwrap();
-    }
-    requests
+/// A cluster with these pods, whose workers send this reply.
+fn mock_cluster(pods: &[Value], worker: Reply) -> (ApiServerMock, Cluster) {
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+    let (mock, client) = ApiServerMock::new(move |request| {
+        if request.path.contains("/proxy/") {
+            worker.clone()
+        } else {
+            Reply::Object(200, list.clone())
+        }
+    });
+    (mock, Cluster::for_test_client(client))
 }
 
-fn list(pods: &[Value]) -> Value {
-    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods})
+/// The reply of a worker with this life-cycle status.
+fn worker(status: &str) -> Reply {
+    Reply::Object(200, json!({"success": true, "data": {"status": status}}))
+}
+
+/// Calls the replicas with a timeout of a second.
+async fn call(
+    cluster: &Cluster,
+    job: &Job,
+    request: LifecycleRequest,
+    dry_run: DryRun,
+) -> Result<Vec<ReplicaReply>> {
+    call_replicas(cluster, job, request, dry_run, Duration::from_secs(1)).await
 }
 
 fn pod(name: &str, role: &str, phase: &str) -> Value {
-    json!({
-        "metadata": {
-            "name": name, "namespace": "n", "labels": {"replica-type": role},
-            "ownerReferences": [{"apiVersion": "v", "kind": "DIJob", "name": "j", "uid": "u", "controller": true}],
-        },
-        "spec": {"containers": [{"name": "di-container", "ports": [{"name": "di-port", "containerPort": 80}]}]},
-        "status": {"phase": phase},
-    })
+    let ports = json!([{"name": "di-port", "containerPort": 80}]);
+    di_fixtures::Pod::test(name, role)
+        .spec(json!({"containers": [{"name": "di-container", "ports": ports}]}))
+        .phase(phase)
+        .json()
 }
 
 fn job(phase: &str) -> Job {
-    Job::from(json!({
-        "metadata": {"name": "j", "namespace": "n", "uid": "u"},
-        "status": {"phase": phase, "plan": [
-            {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 0},
-            {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Declared", "index": 1},
-            {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 2, "state": "Removing"},
-            {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 3},
-            {"name": "j-collector-eeeee", "type": "Collector", "origin": "Declared", "index": 4},
-        ]},
-    }))
+    let plan = json!([
+        {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 0},
+        {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Declared", "index": 1},
+        {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 2, "state": "Removing"},
+        {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 3},
+        {"name": "j-collector-eeeee", "type": "Collector", "origin": "Declared", "index": 4},
+    ]);
+    let job = di_fixtures::Job::test().status(json!({"phase": phase, "plan": plan}));
+    Job::from(job.json())
 }
 
 #[tokio::test]
 async fn active_replicas_are_called_and_others_explained() {
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut terminating = pod("j-collector-eeeee", "collector", "Running");
     terminating["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z".into();
-    let cluster = Cluster::for_test_server(&server).await;
     let pods = [
         pod("j-coordinator", "coordinator", "Running"),
         pod("j-collector-aaaaa", "collector", "Pending"),
@@ -140,18 +135,9 @@ async fn active_replicas_are_called_and_others_explained() {
         pod("j-collector-ddddd", "collector", "Succeeded"),
         terminating,
     ];
-    let paused = json!({"success": true, "data": {"status": "paused", "samples": 3}});
-    let answers = [list(&pods), paused];
-    let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
-    let limit = Duration::from_secs(60);
-    let called = call_replicas(
-        &cluster,
-        &job("Running"),
-        LifecycleRequest::Pause,
-        DryRun::None,
-        limit,
-    )
-    .await;
+    let (mock, cluster) = mock_cluster(&pods, worker("paused"));
+    let request = LifecycleRequest::Pause;
+    let called = call(&cluster, &job("Running"), request, DryRun::None).await;
     let replies: Vec<_> = called
         .unwrap()
         .into_iter()
@@ -170,24 +156,23 @@ async fn active_replicas_are_called_and_others_explained() {
             pair("j-collector-eeeee", "is terminating"),
         ]
     );
+    let requests = mock.requests();
+    assert_eq!(requests.len(), 2, "one list and one call");
+    assert_eq!(requests[1].method, Method::POST);
     assert_eq!(
-        answered.await.unwrap()[1],
-        "POST /api/v1/namespaces/n/pods/j-coordinator:80/proxy/lifecycle/pause HTTP/1.1"
+        requests[1].path,
+        "/api/v1/namespaces/rl/pods/j-coordinator:80/proxy/lifecycle/pause"
     );
 }
 
 fn exited(mut pod: Value, code: i32, reason: &str) -> Value {
-    pod["status"]["containerStatuses"] = json!([{
-        "name": "di-container", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": code, "reason": reason}},
-    }]);
+    let state = json!({"terminated": {"exitCode": code, "reason": reason}});
+    pod["status"]["containerStatuses"] = json!([{"name": "di-container", "state": state}]);
     pod
 }
 
 #[tokio::test]
 async fn status_lists_ended_replicas_with_result() {
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::for_test_server(&server).await;
     let mut job = job("Running");
     job.status.plan[1].done = true;
     let evicted = json!({"phase": "Failed", "reason": "Evicted"});
@@ -200,12 +185,9 @@ async fn status_lists_ended_replicas_with_result() {
         exited(pod("j-learner", "learner", "Failed"), 137, "OOMKilled"),
     ];
     pods[4]["status"] = evicted;
-    let running = json!({"success": true, "data": {"status": "running", "polls": 3}});
-    let answers = [list(&pods), running, list(&pods)];
-    let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
+    let (mock, cluster) = mock_cluster(&pods, worker("running"));
     let call = async |request, dry_run| {
-        let limit = Duration::from_secs(60);
-        let called = call_replicas(&cluster, &job, request, dry_run, limit).await;
+        let called = call(&cluster, &job, request, dry_run).await;
         let all = called.unwrap().into_iter().map(|one| {
             let one = json!(one);
             ["name", "status", "message"].map(|field| one[field].as_str().unwrap_or("").to_owned())
@@ -235,114 +217,68 @@ async fn status_lists_ended_replicas_with_result() {
         ],
         "completed replicas are left out"
     );
-    answered.await.unwrap();
+    assert_eq!(mock.requests().len(), 3, "two lists and one call");
 }
 
 #[tokio::test]
 async fn unresponsive_replica_times_out() {
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::for_test_server(&server).await;
     let pods = [pod("j-coordinator", "coordinator", "Running")];
-    let silent = tokio::spawn(async move {
-        serve_responses(&server, &[list(&pods)]).await;
-        // The connection is accepted and never answered.
-        let (_stream, _) = server.accept().await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    let limit = Duration::from_secs(1);
-    let called = call_replicas(
-        &cluster,
-        &job("Running"),
-        LifecycleRequest::Status,
-        DryRun::None,
-        limit,
-    )
-    .await;
-    let called = called.unwrap();
+    let (_, cluster) = mock_cluster(&pods, Reply::Hang);
+    let request = LifecycleRequest::Status;
+    let called = call(&cluster, &job("Running"), request, DryRun::None).await;
     assert_eq!(
-        called[0].message.as_deref(),
+        called.unwrap()[0].message.as_deref(),
         Some("did not answer within 1s")
     );
-    silent.abort();
 }
 
 #[tokio::test]
 async fn ended_or_suspended_job_is_not_called() {
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::for_test_server(&server).await;
-    let limit = Duration::from_secs(60);
-    let ended = call_replicas(
-        &cluster,
-        &job("Succeeded"),
-        LifecycleRequest::Start,
-        DryRun::None,
-        limit,
-    )
-    .await;
-    assert_eq!(
-        ended.unwrap_err().to_string(),
-        "job \"j\" has ended (Succeeded)"
-    );
-    let answered = tokio::spawn(async move { serve_responses(&server, &[list(&[])]).await });
-    let suspended = call_replicas(
-        &cluster,
-        &job("Suspended"),
-        LifecycleRequest::Start,
-        DryRun::None,
-        limit,
-    )
-    .await;
-    assert_eq!(
-        suspended.unwrap_err().to_string(),
-        "job \"j\" has no pods (Suspended)"
-    );
-    answered.await.unwrap();
-
-    let mut suspended = job("Running");
-    suspended.object["spec"]["suspend"] = true.into();
-    let suspended = call_replicas(
-        &cluster,
-        &suspended,
-        LifecycleRequest::Pause,
-        DryRun::None,
-        limit,
-    )
-    .await;
-    assert_eq!(
-        suspended.unwrap_err().to_string(),
-        "job \"j\" is suspended and has no pods; to start it: kubectl di resume j"
-    );
+    let (mock, cluster) = mock_cluster(&[], Reply::Hang);
+    let mut to_suspend = job("Running");
+    to_suspend.object["spec"]["suspend"] = true.into();
+    for (job, request, requests, message) in [
+        (
+            job("Succeeded"),
+            LifecycleRequest::Start,
+            0,
+            "job \"j\" has ended (Succeeded)",
+        ),
+        (
+            job("Suspended"),
+            LifecycleRequest::Start,
+            1,
+            "job \"j\" has no pods (Suspended)",
+        ),
+        (
+            to_suspend,
+            LifecycleRequest::Pause,
+            1,
+            "job \"j\" is suspended and has no pods; to start it: kubectl di resume j",
+        ),
+    ] {
+        let result = call(&cluster, &job, request, DryRun::None).await;
+        assert_eq!(result.unwrap_err().to_string(), message);
+        assert_eq!(mock.requests().len(), requests, "{message}");
+    }
 }
 
 #[tokio::test]
 async fn dry_run_does_not_change_replicas() {
-    for (dry_run, requests) in [
+    let status_path = "/api/v1/namespaces/rl/pods/j-coordinator:80/proxy/lifecycle";
+    for (dry_run, expected) in [
         (DryRun::Client, None),
-        (
-            DryRun::Server,
-            Some("GET /api/v1/namespaces/n/pods/j-coordinator:80/proxy/lifecycle HTTP/1.1"),
-        ),
+        (DryRun::Server, Some((Method::GET, status_path.to_owned()))),
     ] {
-        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::for_test_server(&server).await;
         let pods = [pod("j-coordinator", "coordinator", "Running")];
-        let running = json!({"success": true, "data": {"status": "running"}});
-        let mut answers = vec![list(&pods)];
-        answers.extend(requests.map(|_| running));
-        let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
-        let limit = Duration::from_secs(60);
-        let called = call_replicas(
-            &cluster,
-            &job("Running"),
-            LifecycleRequest::Pause,
-            dry_run,
-            limit,
-        )
-        .await;
+        let (mock, cluster) = mock_cluster(&pods, worker("running"));
+        let request = LifecycleRequest::Pause;
+        let called = call(&cluster, &job("Running"), request, dry_run).await;
         let coordinator = &called.unwrap()[0];
         assert_eq!(coordinator.message, None);
-        assert_eq!(coordinator.lifecycle.is_some(), requests.is_some());
-        let sent = answered.await.unwrap();
-        assert_eq!(sent.get(1).map(String::as_str), requests);
+        assert_eq!(coordinator.lifecycle.is_some(), expected.is_some());
+        let mut requests = mock.requests().into_iter().skip(1);
+        let sent = requests.next().map(|sent| (sent.method, sent.path));
+        assert_eq!((sent, requests.len()), (expected, 0));
     }
 }

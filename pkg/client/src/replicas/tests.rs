@@ -1,46 +1,44 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
-fn job() -> Job {
-    Job::from(json!({
-        "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
-        "spec": {"learner": {"template": {"spec": {"containers": [
-            {"name": "di-container", "ports": [{"name": "di-port", "containerPort": 9000}]},
-        ]}}}},
-        "status": {"plan": [
-            {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
-            {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Requested", "index": 1},
-            {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 0, "replaces": "j-collector-ddddd"},
-            {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
-        ]},
-    }))
+/// The main container with this `di-port`.
+fn container(port: u16) -> Value {
+    json!({"name": "di-container", "ports": [{"name": "di-port", "containerPort": port}]})
+}
+
+fn job(status: Value) -> Job {
+    let learner = json!({"template": {"spec": {"containers": [container(9000)]}}});
+    let job = di_fixtures::Job::test().spec(json!({"learner": learner}));
+    Job::from(job.status(status).json())
+}
+
+fn job_with_plan() -> Job {
+    job(json!({"plan": [
+        {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
+        {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Requested", "index": 1},
+        {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 0, "replaces": "j-collector-ddddd"},
+        {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+    ]}))
 }
 
 fn pod(name: &str, role: &str) -> Pod {
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"replica-type": role, "dijob-name": "j"}},
-        "spec": {"nodeName": "n1", "containers": [
-            {"name": "di-container", "ports": [{"name": "di-port", "containerPort": 8000}]},
-            {"name": "sidecar"},
-        ]},
-        "status": {"phase": "Running", "containerStatuses": [
-            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": ""},
-            {"name": "sidecar", "ready": false, "restartCount": 1, "image": "", "imageID": ""},
-        ]},
-    }))
-    .unwrap()
+    di_fixtures::Pod::test(name, role)
+        .spec(json!({"containers": [container(8000), {"name": "sidecar"}]}))
+        .status(json!({"phase": "Running", "containerStatuses": [
+            {"name": "di-container", "ready": true, "restartCount": 2},
+            {"name": "sidecar", "ready": false, "restartCount": 1},
+        ]}))
+        .build()
 }
 
 #[test]
 fn learner_group_urls_use_planned_ports() {
-    let mut job = job();
-    let plan = json!([
+    let job = job(json!({"plan": [
         {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000},
         {"name": "d", "type": "DDPLearner", "origin": "Declared", "index": 0,
          "ddp": {"aggregator": "a", "worldSize": 8, "startRank": 4, "master": "m"}},
-    ]);
-    job.status.plan = serde_json::from_value(plan).unwrap();
+    ]}));
     let replicas = join_plan_with_pods(&job, &[]);
     let urls: Vec<_> = replicas.iter().map(|r| r.url.as_str()).collect();
     assert_eq!(urls, ["a.rl:5000", "d.rl:9004"]);
@@ -53,7 +51,7 @@ fn plan_and_pods_are_joined_by_role_and_index() {
         pod("j-collector-ccccc", "collector"),
         pod("j-coordinator", "coordinator"),
     ];
-    let replicas = join_plan_with_pods(&job(), &pods);
+    let replicas = join_plan_with_pods(&job_with_plan(), &pods);
     let rows: Vec<_> = replicas
         .iter()
         .map(|r| {
@@ -129,11 +127,7 @@ fn missing_coordinator_is_listed_until_job_ends() {
         (Some("Succeeded"), false),
         (Some("Failed"), false),
     ] {
-        let job = Job::from(json!({
-            "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
-            "status": {"phase": phase},
-        }));
-        let replicas = join_plan_with_pods(&job, &[]);
+        let replicas = join_plan_with_pods(&job(json!({"phase": phase})), &[]);
         let rows: Vec<_> = replicas
             .iter()
             .map(|r| (&*r.name, r.display_status()))

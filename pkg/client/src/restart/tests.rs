@@ -2,24 +2,17 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn job(status: &Value) -> Job {
-    Job::from(
-        json!({"metadata": {"name": "j", "uid": "u", "generation": 2}, "spec": {}, "status": status}),
-    )
+fn job(status: Value) -> Job {
+    let job = di_fixtures::Job::test().metadata(json!({"generation": 2}));
+    Job::from(job.status(status).json())
 }
 
 fn pod(name: &str, role: &str, phase: &str) -> Pod {
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": format!("{name}-uid"), "labels": {"replica-type": role, "dijob-name": "j"}},
-        "status": {"phase": phase, "conditions": [
-            {"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }},
-        ]},
-    }))
-    .unwrap()
+    di_fixtures::Pod::test(name, role).phase(phase).build()
 }
 
 fn job_with_pods() -> (Job, Vec<Pod>) {
-    let job = job(&json!({"phase": "Running", "plan": [
+    let job = job(json!({"phase": "Running", "plan": [
         {"name": "b", "type": "Collector", "origin": "Declared", "index": 3},
         {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
         {"name": "done", "type": "Collector", "origin": "Declared", "index": 1},
@@ -107,7 +100,7 @@ fn restart_by_name_finds_group_or_explains_error() {
 #[test]
 fn replicas_ready_state_needs_new_pods() {
     let status = |uid: &str, observed: i64, ready: &str| {
-        job(&json!({
+        job(json!({
             "phase": "Running", "observedGeneration": observed,
             "plan": [{"name": "c", "type": "Collector", "origin": "Declared", "index": 0, "uid": uid}],
             "conditions": [{"type": "ReplicasReady", "status": ready, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
@@ -124,7 +117,7 @@ fn replicas_ready_state_needs_new_pods() {
     assert_eq!(state(&status("old", 2, "True")), WaitState::Pending);
     assert_eq!(state(&status("new", 1, "True")), WaitState::Pending);
     assert_eq!(state(&status("new", 2, "False")), WaitState::Pending);
-    let ended = job(&json!({"phase": "Succeeded"}));
+    let ended = job(json!({"phase": "Succeeded"}));
     assert_eq!(
         state(&ended),
         WaitState::Impossible("dijobs/j ended (Succeeded) before its replicas were ready".into())
@@ -133,7 +126,7 @@ fn replicas_ready_state_needs_new_pods() {
 
 #[test]
 fn progress_counts_come_from_status() {
-    let both = job(&json!({"collectorsReady": "2/4", "learnersReady": "1/1"}));
+    let both = job(json!({"collectorsReady": "2/4", "learnersReady": "1/1"}));
     assert_eq!(
         Progress::of_job(&both),
         Progress {
@@ -141,12 +134,12 @@ fn progress_counts_come_from_status() {
             wanted: 5
         }
     );
-    assert_eq!(Progress::of_job(&job(&json!({}))), Progress::default());
+    assert_eq!(Progress::of_job(&job(json!({}))), Progress::default());
 }
 
 #[test]
 fn removing_replicas_are_listed_until_dropped() {
-    let job = job(&json!({"plan": [
+    let job = job(json!({"plan": [
         {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
         {"name": "r", "type": "Collector", "origin": "Declared", "index": 1, "state": "Removing"},
         {"name": "o", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},

@@ -1,11 +1,8 @@
 use super::*;
 
-fn job(spec: &Value, status: &Value) -> Job {
-    Job::from(json!({
-        "metadata": {"name": "j", "namespace": "rl", "resourceVersion": "7", "uid": "u"},
-        "spec": spec,
-        "status": status,
-    }))
+fn job(spec: Value, status: Value) -> Job {
+    let job = di_fixtures::Job::test().metadata(json!({"resourceVersion": "7"}));
+    Job::from(job.spec(spec).status(status).json())
 }
 
 fn change_by(collectors: i32, learners: i32) -> ScaleRequest {
@@ -32,8 +29,8 @@ fn rejection(job: &Job, request: &ScaleRequest) -> String {
 #[test]
 fn both_counts_change_in_one_guarded_patch() {
     let job = job(
-        &json!({"collector": {"replicas": 2}, "learner": {}}),
-        &json!({"phase": "Running"}),
+        json!({"collector": {"replicas": 2}, "learner": {}}),
+        json!({"phase": "Running"}),
     );
     let patch = compute_patch(&job, &change_by(1, 1)).unwrap();
     assert_eq!(
@@ -54,8 +51,8 @@ fn both_counts_change_in_one_guarded_patch() {
 #[test]
 fn unchanged_counts_make_no_operations() {
     let job = job(
-        &json!({"collector": {"replicas": 2}, "learner": {}}),
-        &json!({}),
+        json!({"collector": {"replicas": 2}, "learner": {}}),
+        json!({}),
     );
     let set_to = |collectors, learners| ScaleRequest::To {
         counts: Counts {
@@ -145,13 +142,13 @@ fn impossible_scale_request_explains_reason() {
         ),
     ];
     for (status, request, expected) in table {
-        assert_eq!(rejection(&job(&spec, &status), &request), expected);
+        assert_eq!(rejection(&job(spec.clone(), status), &request), expected);
     }
 }
 
 #[test]
 fn ended_job_cannot_be_scaled() {
-    let ended = job(&json!({}), &json!({"phase": "Succeeded"}));
+    let ended = job(json!({}), json!({"phase": "Succeeded"}));
     assert_eq!(
         refuse_ended(&ended, "").unwrap_err().to_string(),
         "job \"j\" has ended (Succeeded)"
@@ -178,8 +175,8 @@ fn group_ref(resources: &Value, group: Option<&str>) -> ReplicaGroupRef {
 #[test]
 fn gpus_of_group_ref_apply_to_learners_only() {
     let plain = job(
-        &json!({"collector": {"replicas": 2}, "learner": {"replicas": 1}}),
-        &json!({}),
+        json!({"collector": {"replicas": 2}, "learner": {"replicas": 1}}),
+        json!({}),
     );
     let both = |resources: &Value| {
         let counts = Counts {
@@ -206,8 +203,8 @@ fn gpus_of_group_ref_apply_to_learners_only() {
 fn resources_select_matching_group() {
     let two = json!({"name": "two", "replicas": 2, "resources": {"gpus": "2"}});
     let job = job(
-        &json!({"learner": {"replicas": 1, "groups": [two]}}),
-        &json!({}),
+        json!({"learner": {"replicas": 1, "groups": [two]}}),
+        json!({}),
     );
     let with_gpus = |gpus: &str, group| group_ref(&json!({"gpus": gpus}), group);
     let fewer = |selector| ScaleRequest::By {
@@ -259,7 +256,7 @@ fn resources_select_matching_group() {
 fn resources_match_independent_of_notation() {
     let big =
         json!({"name": "big", "replicas": 2, "resources": {"cpus": 1, "gpus": 2, "memory": "1Gi"}});
-    let job = job(&json!({"learner": {"groups": [big]}}), &json!({}));
+    let job = job(json!({"learner": {"groups": [big]}}), json!({}));
     let more = |cpus: &str, gpus: &str, memory: &str, group| ScaleRequest::By {
         counts: Counts {
             collectors: 0,
@@ -309,7 +306,7 @@ fn resources_match_independent_of_notation() {
 
 #[test]
 fn replicas_with_same_resources_share_group() {
-    let plain = job(&json!({"learner": {"replicas": 2}}), &json!({}));
+    let plain = job(json!({"learner": {"replicas": 2}}), json!({}));
     let patch = compute_patch(&plain, &add_learners("1", None)).unwrap();
     assert_eq!(
         outcome_texts(&patch),
@@ -321,7 +318,7 @@ fn replicas_with_same_resources_share_group() {
         json!({"op": "add", "path": "/spec/learner/groups", "value": [new]})
     );
 
-    let grouped = job(&json!({"learner": {"groups": [new]}}), &json!({}));
+    let grouped = job(json!({"learner": {"groups": [new]}}), json!({}));
     let patch = compute_patch(&grouped, &add_learners("1", None)).unwrap();
     assert_eq!(
         outcome_texts(&patch),
@@ -346,7 +343,7 @@ fn named_replicas_and_lowered_count_share_patch() {
         "collector": {"replicas": 2, "groups": [{"name": "big", "replicas": 1}]},
         "learner": {"replicas": 1},
     });
-    let mut job = job(&spec, &json!({"plan": plan}));
+    let mut job = job(spec, json!({"plan": plan}));
     let key = names::PODS_TO_DELETE_ANNOTATION.to_owned();
     job.metadata.annotations = Some([(key, "deleted,c1".to_owned())].into());
     job.object["metadata"]["annotations"] = json!(job.metadata.annotations);

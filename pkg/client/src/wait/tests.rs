@@ -2,12 +2,10 @@ use serde_json::json;
 
 use super::*;
 
-fn job(status: &Value) -> Job {
-    Job::from(json!({
-        "metadata": {"name": "j", "generation": 2, "labels": {"example.org/team": "rl"}},
-        "spec": {"suspend": false},
-        "status": status,
-    }))
+fn job(status: Value) -> Job {
+    let metadata = json!({"generation": 2, "labels": {"example.org/team": "rl"}});
+    let job = di_fixtures::Job::test().metadata(metadata).status(status);
+    Job::from(job.json())
 }
 
 #[test]
@@ -64,7 +62,7 @@ fn wait_condition_parses_kubectl_forms() {
 
 #[test]
 fn present_values_meet_wait_condition() {
-    let running = job(&json!({
+    let running = job(json!({
         "phase": "Running", "restarts": 1, "collectorsReady": null,
         "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 2}],
     }));
@@ -99,7 +97,7 @@ fn present_values_meet_wait_condition() {
 
 #[test]
 fn condition_of_older_generation_is_ignored() {
-    let behind = job(&json!({
+    let behind = job(json!({
         "phase": "Running",
         "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}],
     }));
@@ -109,7 +107,7 @@ fn condition_of_older_generation_is_ignored() {
 
 #[test]
 fn ended_job_cannot_reach_other_phases() {
-    let failed = job(&json!({
+    let failed = job(json!({
         "phase": "Failed",
         "conditions": [{"type": "Failed", "status": "True", "reason": "CoordinatorFailed", "message": "exit code 1", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }));

@@ -1,20 +1,20 @@
+use di_fixtures::Job;
 use serde_json::{Value, json};
 
 use super::*;
 
 fn job_with_learner(learner: &Value) -> DIJob {
-    serde_json::from_value(json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
-        "spec": {
+    Job::test()
+        .collectors(0)
+        .spec(json!({
             "priorityClassName": "high",
-            "coordinator": {"template": {"spec": {"containers": [{"name": "di-container"}]}}},
-            "collector": {"template": {"spec": {"priorityClassName": "own", "containers": [{"name": "di-container"}]}}},
+            "collector": {"template": {"spec": {"priorityClassName": "own"}}},
             "learner": {"template": {"spec": {"containers": [learner]}}},
-        },
-        "status": {"plan": [{"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000}]},
-    }))
-    .unwrap()
+        }))
+        .status(json!({"plan": [
+            {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000},
+        ]}))
+        .build()
 }
 
 fn plan_entry(role: Role, more: &Value) -> PlanEntry {
@@ -224,15 +224,7 @@ fn valid_host_network_job_has_no_duplicate_port() {
             {"name": "di-container", "image": "i", "resources": gpus, "ports": main},
             {"name": "side", "image": "i", "ports": side},
         ]}}});
-        let coordinator = json!({"name": "di-container", "image": "i"});
-        let object = json!({
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {
-                "coordinator": {"template": {"spec": {"containers": [coordinator]}}},
-                "learner": learner,
-            },
-        });
-        let job: DIJob = serde_json::from_value(object).unwrap();
+        let job: DIJob = Job::test().spec(json!({"learner": learner})).build();
         let faults = di_api::validation::dijob_faults(&job);
         assert_eq!(faults.is_empty(), is_valid, "{main} {side}: {faults:?}");
         let (rest, whole) = (ddp_entry(2, 4, 2, Some("n")), ddp_entry(4, 4, 0, None));
@@ -288,7 +280,7 @@ fn process_has_port_on_pod_and_service() {
         ),
         ("7000".into(), "first".into())
     );
-    assert_eq!(env_of_pod(&pod, "KUBERNETES_AGGREGATOR_URL"), "a.ns:5000");
+    assert_eq!(env_of_pod(&pod, "KUBERNETES_AGGREGATOR_URL"), "a.rl:5000");
     assert_eq!(
         pod.metadata.labels.unwrap()["ddp-learner-type"],
         "ddp-learner-worker"

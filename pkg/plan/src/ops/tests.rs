@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 
 use di_api::{DIJob, DIJobStatus, EntryState, Origin, PlanEntry, Role};
+use di_fixtures::Job;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -11,18 +12,8 @@ use crate::RandomSuffixes;
 
 mod learner_groups;
 
-fn job_with_collectors(collectors: i32) -> DIJob {
-    let mut job: DIJob = serde_saphyr::from_str(
-        "
-metadata: {name: j, namespace: ns, uid: u}
-spec:
-  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
-  collector: {template: {spec: {containers: [{name: di-container}]}}}
-",
-    )
-    .unwrap();
-    job.spec.collector.as_mut().unwrap().replicas = collectors;
-    job
+fn job_with_collectors(collectors: usize) -> DIJob {
+    Job::test().collectors(collectors).build()
 }
 
 fn now() -> Timestamp {
@@ -52,6 +43,14 @@ fn request_collectors(
     )
 }
 
+fn sync_plan(job: &DIJob, plan: &mut Vec<PlanEntry>) {
+    sync_declared(job, plan, &[], &mut RandomSuffixes, now());
+}
+
+fn replace_entry(job: &DIJob, plan: &mut Vec<PlanEntry>, name: &str) -> Option<String> {
+    replace(job, plan, name, None, &mut RandomSuffixes, now())
+}
+
 fn count_wanted(plan: &[PlanEntry]) -> usize {
     plan.iter().filter(|entry| entry.is_wanted()).count()
 }
@@ -74,13 +73,7 @@ fn restarted_coordinator_gets_its_previous_replicas() {
 #[test]
 fn replicas_in_annotation_are_removed_first() {
     let mut plan = Vec::new();
-    sync_declared(
-        &job_with_collectors(4),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_collectors(4), &mut plan);
     let all: Vec<_> = plan.iter().map(|entry| entry.name.clone()).collect();
     let mut fewer = job_with_collectors(2);
     // An unknown name, and one name more than the number of removals.
@@ -90,11 +83,11 @@ fn replicas_in_annotation_are_removed_first() {
         .annotations
         .get_or_insert_default()
         .insert(di_api::names::PODS_TO_DELETE_ANNOTATION.to_owned(), names);
-    sync_declared(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&fewer, &mut plan);
     let left: Vec<_> = plan.iter().filter(|e| e.is_wanted()).collect();
     let left: Vec<_> = left.iter().map(|entry| entry.name.clone()).collect();
     assert_eq!(left, all[2..]);
-    sync_declared(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&fewer, &mut plan);
     assert_eq!(count_wanted(&plan), 2, "the annotation applies once");
 }
 
@@ -152,21 +145,15 @@ fn replicas_claimed_by_repeated_key_are_not_reused() {
 fn replica_reported_twice_is_replaced_once() {
     let mut plan = Vec::new();
     let name = request_collectors(&mut plan, 1, "uid/0", None).remove(0);
-    let replace_entry = |plan: &mut Vec<PlanEntry>, name: &str| {
-        replace(
-            &job_with_collectors(0),
-            plan,
-            name,
-            None,
-            &mut RandomSuffixes,
-            now(),
-        )
-    };
-    let second = replace_entry(&mut plan, &name).unwrap();
-    assert_eq!(replace_entry(&mut plan, &name).as_ref(), Some(&second));
-    let third = replace_entry(&mut plan, &second).unwrap();
+    let job = job_with_collectors(0);
+    let second = replace_entry(&job, &mut plan, &name).unwrap();
     assert_eq!(
-        replace_entry(&mut plan, &name).as_ref(),
+        replace_entry(&job, &mut plan, &name).as_ref(),
+        Some(&second)
+    );
+    let third = replace_entry(&job, &mut plan, &second).unwrap();
+    assert_eq!(
+        replace_entry(&job, &mut plan, &name).as_ref(),
         Some(&third),
         "via all successors"
     );
@@ -178,7 +165,7 @@ fn replica_reported_twice_is_replaced_once() {
         find_entry(&plan, &second).unwrap().state,
         EntryState::Replaced
     );
-    assert_eq!(replace_entry(&mut plan, "j-collector-never"), None);
+    assert_eq!(replace_entry(&job, &mut plan, "j-collector-never"), None);
 }
 
 #[test]
@@ -188,15 +175,7 @@ fn history_keeps_last_replaced_without_claims() {
     // The first planned replica fails last.
     names.reverse();
     for name in &names {
-        replace(
-            &job_with_collectors(0),
-            &mut plan,
-            name,
-            None,
-            &mut RandomSuffixes,
-            now(),
-        )
-        .unwrap();
+        replace_entry(&job_with_collectors(0), &mut plan, name).unwrap();
     }
     trim_history(&mut plan);
     for (i, name) in names.iter().enumerate() {
@@ -230,15 +209,7 @@ fn size_after_losing_all(
     let (mut budget, mut replaced) = (StatusSizeBudget::for_job(&job_with_collectors(0), plan), 0);
     for entry in &replicas {
         if budget.reserve_replacement(plan, entry) {
-            replace(
-                &job_with_collectors(0),
-                plan,
-                &entry.name,
-                None,
-                &mut RandomSuffixes,
-                now(),
-            )
-            .unwrap();
+            replace_entry(&job_with_collectors(0), plan, &entry.name).unwrap();
             replaced += 1;
         }
     }
@@ -301,13 +272,7 @@ fn other_fields_of_job_reduce_status_budget() {
 fn completed_replicas_are_retired_oldest_first() {
     let mut plan = Vec::new();
     let names = request_collectors(&mut plan, 4, "uid/0", None);
-    sync_declared(
-        &job_with_collectors(1),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_collectors(1), &mut plan);
     for entry in plan.iter_mut().filter(|entry| entry.name != names[0]) {
         entry.done = true;
     }
@@ -324,13 +289,7 @@ fn completed_replicas_are_retired_oldest_first() {
 fn index_of_removed_replica_is_free_despite_history() {
     let mut plan = Vec::new();
     let scale = |plan: &mut Vec<PlanEntry>, replicas| {
-        sync_declared(
-            &job_with_collectors(replicas),
-            plan,
-            &[],
-            &mut RandomSuffixes,
-            now(),
-        );
+        sync_plan(&job_with_collectors(replicas), plan);
         let kept: HashSet<_> = plan
             .iter()
             .filter(|entry| entry.state == EntryState::Replaced)
@@ -343,15 +302,7 @@ fn index_of_removed_replica_is_free_despite_history() {
         wanted
     };
     let lose = |plan: &mut Vec<PlanEntry>, name: &str| {
-        replace(
-            &job_with_collectors(2),
-            plan,
-            name,
-            None,
-            &mut RandomSuffixes,
-            now(),
-        )
-        .unwrap()
+        replace_entry(&job_with_collectors(2), plan, name).unwrap()
     };
     let failed = scale(&mut plan, 2)[0].1.clone();
     lose(&mut plan, &failed);
@@ -409,13 +360,7 @@ fn replacement_backoff_resets_after_long_run() {
 #[test]
 fn requested_replicas_are_removed_before_declared() {
     let mut plan = Vec::new();
-    sync_declared(
-        &job_with_collectors(2),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_collectors(2), &mut plan);
     let requested = request_collectors(&mut plan, 2, "uid/0", None);
     let mut removed = scale_down_requested(&mut plan, &[], Role::Collector, 3);
     removed.sort();
@@ -435,7 +380,7 @@ fn group_has_own_count_and_resources() {
     let groups = serde_json::json!([{"name": "big", "replicas": 2, "resources": {"cpus": "4"}}]);
     job.spec.collector.as_mut().unwrap().groups = serde_json::from_value(groups).unwrap();
     let mut plan = Vec::new();
-    sync_declared(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&job, &mut plan);
     let big: Vec<_> = plan
         .iter()
         .filter(|e| e.group.as_deref() == Some("big"))
@@ -448,20 +393,20 @@ fn group_has_own_count_and_resources() {
     created.uid = Some("u".to_owned());
     let groups = &mut job.spec.collector.as_mut().unwrap().groups;
     groups[0].resources.cpus = Some(Quantity("8".to_owned()));
-    sync_declared(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&job, &mut plan);
     let cpus = |e: &PlanEntry| Some(e.resources.cpus.as_ref()?.0.clone());
     let all: Vec<_> = plan.iter().filter_map(cpus).collect();
     assert_eq!(all, ["4", "8"]);
     let names = |plan: &[PlanEntry]| plan.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&plan), names(&before));
     job.spec.collector.as_mut().unwrap().groups.clear();
-    sync_declared(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&job, &mut plan);
     assert_eq!(count_wanted(&plan), 1);
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    SyncDeclared(i32),
+    SyncDeclared(usize),
     Request(usize, u8),
     ScaleDown(usize),
     Replace(usize),
@@ -470,7 +415,7 @@ enum Op {
 
 fn any_ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        (0..6).prop_map(Op::SyncDeclared),
+        (0..6_usize).prop_map(Op::SyncDeclared),
         (0..4_usize, 0..3_u8).prop_map(|(n, i)| Op::Request(n, i)),
         (0..5_usize).prop_map(Op::ScaleDown),
         (0..12_usize).prop_map(Op::Replace),
@@ -522,7 +467,7 @@ proptest! {
             prop_assert_eq!(names.len(), plan.len());
             let indices: HashSet<_> = plan.iter().filter(|e| e.is_wanted()).map(|e| e.index).collect();
             prop_assert_eq!(indices.len(), count_wanted(&plan));
-            prop_assert_eq!(count_wanted(&plan) - requested(&plan), usize::try_from(declared).unwrap());
+            prop_assert_eq!(count_wanted(&plan) - requested(&plan), declared);
         }
     }
 }

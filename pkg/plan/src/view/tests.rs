@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn pod_view(spec: &Value, status: &Value) -> PodView {
+    let pod = di_fixtures::Pod::test("p", "collector");
+    PodView::new(&pod.spec(spec.clone()).status(status.clone()).build()).unwrap()
+}
+
 fn pod_with_status(status: &Value) -> PodView {
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-        "status": status,
-    }));
-    PodView::new(&pod.unwrap()).unwrap()
+    pod_view(&json!({}), status)
 }
 
 fn running_status(ready: &Value, containers: &str) -> Value {
@@ -55,24 +56,17 @@ fn failed_pod_on_lost_node_stays_failed() {
 
 #[test]
 fn pod_without_node_or_with_host_network_has_no_ips() {
-    let addresses = |spec: &Value| {
-        let pod = serde_json::from_value(json!({
-            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-            "spec": spec,
-            "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
-        }));
-        PodView::new(&pod.unwrap()).unwrap().ips
-    };
+    let status = json!({"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]});
     let own: [IpAddr; 2] = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
     for (spec, expected) in [
-        (json!({"nodeName": "n", "containers": []}), Some(&own[..])),
-        (json!({"containers": []}), None),
+        (json!({"nodeName": "n"}), Some(&own[..])),
+        (json!({}), None),
         (
-            json!({"nodeName": "n", "hostNetwork": true, "containers": []}),
+            json!({"nodeName": "n", "hostNetwork": true}),
             Some(&own[..0]),
         ),
     ] {
-        assert_eq!(addresses(&spec).as_deref(), expected, "{spec}");
+        assert_eq!(pod_view(&spec, &status).ips.as_deref(), expected, "{spec}");
     }
 }
 
@@ -86,14 +80,12 @@ fn container_status(name: &str, state: &Value) -> Value {
 
 /// A pod with `restartPolicy: Never`, a main container and a sidecar in these states.
 fn with_sidecar(main: &Value, sidecar: &Value) -> PodView {
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-        "spec": {"restartPolicy": "Never", "containers": []},
-        "status": {"phase": "Running", "containerStatuses": [
-            container_status("sidecar", sidecar), container_status("di-container", main),
-        ]},
-    }));
-    PodView::new(&pod.unwrap()).unwrap()
+    let containers = [("sidecar", sidecar), ("di-container", main)]
+        .map(|(name, state)| container_status(name, state));
+    pod_view(
+        &json!({"restartPolicy": "Never"}),
+        &json!({"phase": "Running", "containerStatuses": containers}),
+    )
 }
 
 #[test]
@@ -256,14 +248,13 @@ fn restart_rules_of_main_container_override_policy() {
         let mut main = own;
         main["name"] = json!("di-container");
         let state = code.map_or(json!({}), |code| terminated("Error", code));
-        let pod = serde_json::from_value(json!({
-            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-            "spec": {"restartPolicy": pod_policy, "containers": [{"name": "sidecar", "restartPolicy": "Always"}, main]},
-            "status": {"phase": "Running", "containerStatuses": [
-                {"name": "di-container", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state},
-            ]},
-        }));
-        PodView::new(&pod.unwrap()).unwrap().restart_policy
+        let containers = json!([{"name": "sidecar", "restartPolicy": "Always"}, main]);
+        let statuses = json!([container_status("di-container", &state)]);
+        pod_view(
+            &json!({"restartPolicy": pod_policy, "containers": containers}),
+            &json!({"phase": "Running", "containerStatuses": statuses}),
+        )
+        .restart_policy
     };
     let rules = |action: &str| {
         let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [42]}});
@@ -394,12 +385,10 @@ fn repeated_short_exit_is_crash_loop() {
     let crash_loop = |policy: &str, restarts: i32, ended: &Value| {
         let mut main = container_status("di-container", ended);
         main["restartCount"] = json!(restarts);
-        let pod = json!({
-            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-            "spec": {"containers": [{"name": "di-container"}], "restartPolicy": policy},
-            "status": {"phase": "Running", "containerStatuses": [main]},
-        });
-        let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
+        let pod = pod_view(
+            &json!({"restartPolicy": policy}),
+            &json!({"phase": "Running", "containerStatuses": [main]}),
+        );
         assert_eq!(pod.stuck_reason(), None, "not reported by the kubelet");
         pod.crash_loop_end.map(|end| end.to_string())
     };
@@ -433,16 +422,12 @@ fn repeated_short_exit_is_crash_loop() {
 fn failed_init_container_is_named_as_reason() {
     let init = |name: &str, code: i32| container_status(name, &terminated("Error", code));
     // A sidecar ends by a signal, which is not a failure.
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-        "spec": {"containers": [], "initContainers": [
-            {"name": "proxy", "restartPolicy": "Always"}, {"name": "data"}, {"name": "check"},
-        ]},
-        "status": {"phase": "Failed", "initContainerStatuses": [
-            init("proxy", 143), init("data", 0), init("check", 3),
-        ]},
-    }));
-    let end = PodView::new(&pod.unwrap()).unwrap().end.unwrap();
+    let spec = json!({"initContainers": [
+        {"name": "proxy", "restartPolicy": "Always"}, {"name": "data"}, {"name": "check"},
+    ]});
+    let statuses = [init("proxy", 143), init("data", 0), init("check", 3)];
+    let status = json!({"phase": "Failed", "initContainerStatuses": statuses});
+    let end = pod_view(&spec, &status).end.unwrap();
     assert_eq!(
         end.to_string(),
         "init container check ended with exit code 3"

@@ -186,6 +186,7 @@ fn entries_of_group<'a>(
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
+    use di_fixtures::Job;
     use serde_json::json;
 
     use super::*;
@@ -193,12 +194,11 @@ mod tests {
 
     fn job(declared: i32, in_group: i32) -> JobView {
         let groups = json!([{"name": "big", "replicas": in_group}]);
-        serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}, "collector": {"template": {}, "replicas": declared, "groups": groups}},
-        }))
-        .unwrap()
+        let collector = json!({"replicas": declared, "groups": groups});
+        Job::test()
+            .collectors(0)
+            .spec(json!({"collector": collector}))
+            .build()
     }
 
     fn entry(name: &str, origin: &str, group: Option<&str>, i: usize) -> PlanEntry {

@@ -90,6 +90,7 @@ fn replace_failed(
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
+    use di_fixtures::Job;
     use di_plan::find_entry;
     use serde_json::json;
 
@@ -97,12 +98,7 @@ mod tests {
 
     #[test]
     fn known_names_are_replaced_once_and_old_names_map_to_the_last() {
-        let job: JobView = serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
-        }))
-        .unwrap();
+        let job: JobView = Job::test().collectors(0).build();
         let plan = json!([
             {"name": "a", "type": "Collector", "origin": "Requested", "index": 0, "state": "Replaced"},
             {"name": "b", "type": "Collector", "origin": "Requested", "index": 0, "replaces": "a"},
@@ -134,12 +130,7 @@ mod tests {
 
     #[test]
     fn f20_learner_group_is_replaced_once_as_a_whole() {
-        let job: JobView = serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j", "namespace": "ns"},
-            "spec": {"coordinator": {"template": {}}, "learner": {"template": {}}},
-        }))
-        .unwrap();
+        let job: JobView = Job::test().learners(0).build();
         let ddp = |name: &str, rank: i32| {
             json!({
                 "name": name, "type": "DDPLearner", "origin": "Requested", "index": rank, "resources": {"gpus": "1"},

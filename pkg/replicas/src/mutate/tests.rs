@@ -1,4 +1,5 @@
 use di_api::{EntryState, RequestKind, names};
+use di_fixtures::Job;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,6 +12,10 @@ use crate::idempotency::{
 fn entry(name: &str, role: Role) -> PlanEntry {
     serde_json::from_value(json!({"name": name, "type": role, "origin": "Requested", "index": 0}))
         .unwrap()
+}
+
+fn job() -> Job {
+    Job::test().metadata(json!({"resourceVersion": "5"}))
 }
 
 fn view(job: &Value) -> JobView {
@@ -35,11 +40,7 @@ fn status_patch_applies_to_new_and_existing_status() {
         )),
         ..JobChange::default()
     };
-    let mut job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "resourceVersion": "5"},
-        "spec": {"coordinator": {"template": {}}},
-    });
+    let mut job = job().json();
     let patched_status = |job: &Value| {
         let fields = status_fields(&view(job), draft(), Timestamp::UNIX_EPOCH);
         let patch = di_api::guarded_patches(Some("5"), fields);
@@ -93,11 +94,7 @@ fn scale_down_by(by: i32, names: &[&str]) -> ScaleDown {
 
 #[test]
 fn scale_down_is_recorded_with_its_request_key() {
-    let mut job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "resourceVersion": "5"},
-        "spec": {"coordinator": {"template": {}}},
-    });
+    let mut job = job().json();
     let plain: ReplicaGroupRef = (Role::Collector, None);
     let big: ReplicaGroupRef = (Role::Collector, Some("big".to_owned()));
     let both = HashMap::from([
@@ -137,11 +134,7 @@ fn scale_down_is_recorded_with_its_request_key() {
 
 #[test]
 fn scale_down_record_keeps_newest_names_within_size_limit() {
-    let mut job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "resourceVersion": "5"},
-        "spec": {"coordinator": {"template": {}}},
-    });
+    let mut job = job().json();
     let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for key in ["old", "new"] {
@@ -156,14 +149,11 @@ fn scale_down_record_keeps_newest_names_within_size_limit() {
 
 #[test]
 fn pods_to_delete_annotation_merges_new_and_planned_names() {
-    let mut job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {
-            "name": "j", "resourceVersion": "5", "annotations": {names::PODS_TO_DELETE_ANNOTATION: "gone,theirs,x"},
-        },
-        "spec": {"coordinator": {"template": {}}},
-        "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
-    });
+    let plan = ["theirs", "x"].map(|name| entry(name, Role::Collector));
+    let mut job = job()
+        .metadata(json!({"annotations": {names::PODS_TO_DELETE_ANNOTATION: "gone,theirs,x"}}))
+        .status(json!({"plan": plan}))
+        .json();
     let group: ReplicaGroupRef = (Role::Collector, None);
     let now = Timestamp::UNIX_EPOCH;
     for names in [&["x", "y"][..], &[]] {
@@ -180,13 +170,7 @@ fn idempotency_key_of_another_request_is_rejected() {
     let is_replay = |recorded: &str, kind, requested: &str| {
         let mut request = history::new_record(RequestKind::Add, "more-1", recorded, Vec::new());
         request.at.0 = at;
-        let job = json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j"},
-            "spec": {"coordinator": {"template": {}}},
-            "status": {"requests": [request]},
-        });
-        let job = view(&job);
+        let job = job().status(json!({"requests": [request]})).build();
         let replay = history::find_replay(&job, kind, "more-1", requested, at);
         replay
             .map(|found| found.is_some())
@@ -226,12 +210,7 @@ fn expired_idempotency_key_is_usable_again() {
         recorded_at + history::RETENTION / 2,
         recorded_at + history::RETENTION * 2,
     );
-    let mut job = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "resourceVersion": "5"},
-        "spec": {"coordinator": {"template": {}}},
-        "status": {"requests": [request]},
-    });
+    let mut job = job().status(json!({"requests": [request]})).json();
     let has_request = |job: &Value, now: Timestamp| {
         history::find_record(&view(job), RequestKind::Remove, "nightly", now).is_some()
     };

@@ -25,7 +25,7 @@ async fn end_jobs(space: &Space) -> Vec<String> {
         .collect();
     for (policy, (_, phase)) in &cases {
         space
-            .create(&Job::new(&job_name(policy, *phase), 2).policy(policy))
+            .create(&Job::new(&job_name(policy, *phase), 2).clean_pod_policy(policy))
             .await;
     }
     for (policy, (code, phase)) in &cases {

@@ -108,7 +108,9 @@ async fn clean_up_policy_accepts_every_known_spelling() {
         } else {
             name
         };
-        space.create(&Job::new(&name, 0).policy(policy)).await;
+        space
+            .create(&Job::new(&name, 0).clean_pod_policy(policy))
+            .await;
     }
 }
 

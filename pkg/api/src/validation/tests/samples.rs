@@ -205,11 +205,7 @@ fn strict_and_tolerant_decoding_find_same_faults() {
 #[test]
 fn list_in_place_of_object_is_rejected() {
     let mut job = valid_job();
-    set(
-        &mut job,
-        "/spec/collector",
-        json!([template("di-container"), 1]),
-    );
+    set(&mut job, "/spec/collector", json!([template(), 1]));
     let faults = validate_dijob(&job).unwrap_err();
     assert_eq!(faults[0].field, "spec.collector.template");
     set(

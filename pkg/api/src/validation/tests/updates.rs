@@ -5,18 +5,14 @@ const ENDED: &str = "Forbidden: may not be changed once the job has ended (only 
 
 fn job_with_status(status: Value) -> Value {
     let mut job = valid_job();
-    set(
-        &mut job,
-        "/spec/learner",
-        json!({"template": template("di-container")}),
-    );
+    set(&mut job, "/spec/learner", json!({"template": template()}));
     set(&mut job, "/status", status);
     job
 }
 
 /// Changes: path, value, reported field, allowed after the start, allowed after the end.
 fn change_table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
-    let other = template("di-container");
+    let other = template();
     let mut other = json!({"metadata": {"labels": {"a": "b"}}, "spec": other["spec"]});
     other["spec"]["containers"][0]["image"] = json!("other");
     vec![

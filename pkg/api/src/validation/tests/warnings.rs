@@ -80,7 +80,7 @@ fn rarely_intended_config_fields_are_warned_about() {
     let warnings_after = |path: &str, value: Value| {
         let mut config = json!({
             "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": template("di-container")}},
+            "spec": {"aggregator": {"template": template()}},
         });
         set(&mut config, path, value);
         config_warnings(&validate_aggregator_config(&config).unwrap())

@@ -3,25 +3,18 @@
 use std::collections::HashSet;
 
 use di_api::{DIJob, EntryState, Origin, PlanEntry, Role};
+use di_fixtures::{Job, Pod, template};
 use jiff::SignedDuration;
 use proptest::prelude::*;
+use serde_json::json;
 
-use super::{super::*, now};
+use super::{super::*, now, replace_entry, sync_plan};
 use crate::{NodeView, PodView, RandomSuffixes, SimpleAllocation};
 
 /// A job with learners of 6 GPUs by default.
-fn job_with_learners(learners: i32) -> DIJob {
-    let mut job: DIJob = serde_saphyr::from_str(
-        "
-metadata: {name: j, namespace: ns, uid: u}
-spec:
-  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
-  learner: {template: {spec: {containers: [{name: di-container, resources: {limits: {nvidia.com/gpu: '6'}}}]}}}
-",
-    )
-    .unwrap();
-    job.spec.learner.as_mut().unwrap().replicas = learners;
-    job
+fn job_with_learners(learners: usize) -> DIJob {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
+    Job::test().learners_with(learners, &gpus).build()
 }
 
 fn nodes(gpus: &[i32]) -> Vec<NodeView> {
@@ -50,7 +43,7 @@ pub(super) fn request_learners(
     gpus: i32,
     instance: &str,
 ) -> Vec<String> {
-    let resources = serde_json::json!({"gpus": gpus.to_string(), "cpus": "6"});
+    let resources = json!({"gpus": gpus.to_string(), "cpus": "6"});
     let request = Request {
         count,
         resources: serde_json::from_value(resources).unwrap(),
@@ -130,11 +123,8 @@ fn incomplete_group_is_not_ready_and_removed_first() {
     let lost = group_members(&plan, &older).next().unwrap().name.clone();
     plan.retain(|entry| entry.name != lost);
     let ready = |entry: &PlanEntry| {
-        let pod = serde_json::json!({
-            "metadata": {"name": entry.name, "labels": {"dijob-name": "j"}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+        let pod = Pod::test(&entry.name, entry.role.label()).phase("Running");
+        PodView::new(&pod.build()).unwrap()
     };
     let pods: Vec<_> = plan.iter().map(ready).collect();
     assert_eq!(
@@ -148,15 +138,7 @@ fn indices_of_removed_group_are_free_after_failure() {
     let mut plan = Vec::new();
     let first = request_learners(&mut plan, 1, 6, "uid/0").remove(0);
     split(&mut plan, &[4]);
-    let next = replace(
-        &job_with_learners(0),
-        &mut plan,
-        &first,
-        None,
-        &mut RandomSuffixes,
-        now(),
-    )
-    .unwrap();
+    let next = replace_entry(&job_with_learners(0), &mut plan, &first).unwrap();
     // The indices of the failed group are reserved until the replacement is split.
     let other = request_learners(&mut plan, 1, 6, "uid/0").remove(0);
     let unsplit = plan.clone();
@@ -180,15 +162,7 @@ fn replacing_ddp_learner_replaces_whole_group() {
         .map(|e| e.name.clone())
         .collect();
     let replace_entry = |plan: &mut Vec<PlanEntry>, name: &str| {
-        replace(
-            &job_with_learners(0),
-            plan,
-            name,
-            None,
-            &mut RandomSuffixes,
-            now(),
-        )
-        .unwrap()
+        replace_entry(&job_with_learners(0), plan, name).unwrap()
     };
     let next = replace_entry(&mut plan, &all[1]);
     for name in all.iter().chain([&group]) {
@@ -213,20 +187,11 @@ fn replacing_ddp_learner_replaces_whole_group() {
 #[test]
 fn changed_spec_of_suspended_job_changes_entries() {
     let mut plan = Vec::new();
-    sync_declared(
-        &job_with_learners(2),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_learners(2), &mut plan);
     split(&mut plan, &[8]);
     let mut changed = job_with_learners(2);
-    changed.spec.learner.as_mut().unwrap().template = serde_json::from_value(
-        serde_json::json!({"spec": {"containers": [{"name": "di-container"}]}}),
-    )
-    .unwrap();
-    sync_declared(&changed, &mut plan, &[], &mut RandomSuffixes, now());
+    changed.spec.learner.as_mut().unwrap().template = serde_json::from_value(template()).unwrap();
+    sync_plan(&changed, &mut plan);
     drop_deleted(&mut plan, |_| false);
     let roles: Vec<_> = plan.iter().map(|e| e.role).collect();
     assert_eq!(roles, [Role::Learner, Role::Learner]);
@@ -235,23 +200,17 @@ fn changed_spec_of_suspended_job_changes_entries() {
 #[test]
 fn uncreated_group_is_split_again_on_new_resources() {
     let mut plan = Vec::new();
-    sync_declared(
-        &job_with_learners(1),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_learners(1), &mut plan);
     let mut changed = job_with_learners(1);
     let learner = changed.spec.learner.as_mut().unwrap();
     learner.replicas = 0;
     let group = |cpus: &str| {
-        let group = serde_json::json!([{"name": "g", "replicas": 1, "resources": {"gpus": 4, "cpus": cpus}}]);
+        let group = json!([{"name": "g", "replicas": 1, "resources": {"gpus": 4, "cpus": cpus}}]);
         serde_json::from_value(group).unwrap()
     };
     learner.groups = group("8");
     let replace_entry = |plan: &mut Vec<PlanEntry>, job: &DIJob| {
-        sync_declared(job, plan, &[], &mut RandomSuffixes, now());
+        sync_plan(job, plan);
         drop_deleted(plan, |_| false);
     };
     replace_entry(&mut plan, &changed);
@@ -273,20 +232,14 @@ fn uncreated_group_is_split_again_on_new_resources() {
 #[test]
 fn removed_role_removes_all_its_entries() {
     let mut plan = Vec::new();
-    sync_declared(
-        &job_with_learners(1),
-        &mut plan,
-        &[],
-        &mut RandomSuffixes,
-        now(),
-    );
+    sync_plan(&job_with_learners(1), &mut plan);
     request_learners(&mut plan, 1, 6, "uid/0");
     request_learners(&mut plan, 1, 1, "uid/0");
     split(&mut plan, &[4, 4]);
     assert_eq!(plan.len(), 3 + 3 + 1);
     let mut without = job_with_learners(0);
     without.spec.learner = None;
-    sync_declared(&without, &mut plan, &[], &mut RandomSuffixes, now());
+    sync_plan(&without, &mut plan);
     let is_removing = |entry: &PlanEntry| entry.state == EntryState::Removing;
     assert!(plan.iter().all(is_removing), "{plan:?}");
 }
@@ -297,14 +250,7 @@ fn aggregator_entry_stays_with_kept_ddp_learner() {
     let group = request_learners(&mut plan, 1, 6, "uid/0").remove(0);
     split(&mut plan, &[4]);
     let member = group_members(&plan, &group).next().unwrap().name.clone();
-    replace(
-        &job_with_learners(0),
-        &mut plan,
-        &member,
-        None,
-        &mut RandomSuffixes,
-        now(),
-    );
+    replace_entry(&job_with_learners(0), &mut plan, &member);
     drop_deleted(&mut plan, |name| name == member);
     propagate_to_members(&mut plan);
     assert_eq!(
@@ -317,7 +263,7 @@ fn aggregator_entry_stays_with_kept_ddp_learner() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    SyncDeclared(i32),
+    SyncDeclared(usize),
     Request(usize, i32, u8),
     ScaleDown(usize),
     Replace(usize),
@@ -328,7 +274,7 @@ enum Op {
 
 fn any_ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        (0..4).prop_map(Op::SyncDeclared),
+        (0..4_usize).prop_map(Op::SyncDeclared),
         (0..3_usize, 1..20, 0..3_u8).prop_map(|(n, gpus, i)| Op::Request(n, gpus, i)),
         (0..5_usize).prop_map(Op::ScaleDown),
         (0..20_usize).prop_map(Op::Replace),
@@ -361,7 +307,7 @@ proptest! {
                 Op::SyncDeclared(n) => {
                     declared = n;
                     sync_declared(&job_with_learners(n), &mut plan, &[], &mut RandomSuffixes, time);
-                    prop_assert_eq!(count_learners(&plan, Origin::Declared), usize::try_from(declared).unwrap());
+                    prop_assert_eq!(count_learners(&plan, Origin::Declared), declared);
                 }
                 Op::Request(n, gpus, instance) => {
                     let names = request_learners(&mut plan, n, gpus, &format!("uid/{instance}"));

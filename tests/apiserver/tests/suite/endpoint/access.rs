@@ -171,9 +171,9 @@ async fn spoofed_source_headers_and_labels_are_ignored() {
     assert_eq!(report.status, 403);
 
     // A pod with hostNetwork shares the IP of its node, so its IP proves nothing.
-    let mut job = Job::new("hosted", 0).json().clone();
-    job["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = true.into();
-    space.create(&Job::from(job)).await;
+    let template = json!({"spec": {"hostNetwork": true}});
+    let job = Job::new("hosted", 0).spec(json!({"coordinator": {"template": template}}));
+    space.create(&job).await;
     space.until_settled("hosted").await;
     give_address(&space.pods(), "hosted-coordinator", NODE_IP).await;
     let node = caller_from(&endpoint, NODE_IP);

@@ -191,9 +191,9 @@ async fn declared_count_is_lowered_once_if_second_write_fails() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    let mut job = Job::new("job", 3).json().clone();
-    job["spec"]["collector"]["groups"] = json!([{"name": "big", "replicas": 2, "resources": {}}]);
-    space.create(&Job::from(job)).await;
+    let groups = json!([{"name": "big", "replicas": 2, "resources": {}}]);
+    let job = Job::new("job", 3).spec(json!({"collector": {"groups": groups}}));
+    space.create(&job).await;
     let plan = space.until_settled("job").await.plan;
     let mut declared: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();
     declared.sort();

@@ -111,9 +111,9 @@ async fn f41_removed_pod_keeps_its_grace_period() {
         ..di_replicas::Settings::default()
     };
     let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
-    let mut job = Job::new("job", 0).json().clone();
-    job["spec"]["collector"]["template"]["spec"]["terminationGracePeriodSeconds"] = 123.into();
-    space.create(&Job::from(job)).await;
+    let template = json!({"spec": {"terminationGracePeriodSeconds": 123}});
+    let job = Job::new("job", 0).spec(json!({"collector": {"template": template}}));
+    space.create(&job).await;
     let names = endpoint.add("job", 2, None).await.pods();
     for name in &names {
         eventually("the pod and its service exist", async || {

@@ -49,7 +49,7 @@ impl Scenario for LongLifecycle {
         let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
         let job = Job::new(JOB, 2)
             .learners_with(1, &gpus)
-            .policy("All")
+            .clean_pod_policy("All")
             .with(|spec| spec["backoffLimit"] = 1.into());
         space.create(&job).await;
         space.until(JOB, "all are ready", |s| ready(s, "2/2")).await;

@@ -45,8 +45,7 @@ impl ReviewLoad {
         for i in 0..4 {
             let (stop, answered) = (stop.clone(), answered.clone());
             let jobs = space.jobs();
-            let job = Job::new(&format!("load-{i}"), 1);
-            let job = serde_json::from_value(job.json().clone()).unwrap();
+            let job = Job::new(&format!("load-{i}"), 1).build();
             callers.spawn(async move {
                 let params = PostParams {
                     dry_run: true,
