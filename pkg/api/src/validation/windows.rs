@@ -26,12 +26,7 @@ pub(super) fn check_windows_options(
     }
     if let Some(spec) = &options.gmsa_credential_spec {
         let place = field.child("gmsaCredentialSpec");
-        check_required(
-            spec,
-            &place,
-            "the credentials; omit it for none",
-            faults,
-        );
+        check_required(spec, &place, "the credentials; omit it for none", faults);
         if spec.len() > MAX_CREDENTIALS {
             faults.push(Fault::too_long(place, MAX_CREDENTIALS));
         }
