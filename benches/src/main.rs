@@ -9,43 +9,28 @@
     clippy::similar_names
 )]
 
-mod burst;
-mod child;
-mod churn;
-mod cluster;
-mod cold;
-mod first_step;
-mod fleet;
-mod get;
-mod http;
-mod kubelet;
-mod latency;
-mod load;
-mod machine;
-mod memory;
-mod namespace;
-mod original;
-mod plugin;
-mod post;
-mod rate;
-mod recovery;
-mod remove;
+mod benchmarks;
+mod harness;
 mod report;
-mod sampling;
-mod scale;
-mod serving;
-mod signals;
-mod stats;
-mod statuses;
-mod storm;
-mod webhook;
 
 use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{machine::Machine, report::Report, scale::Scale, serving::Serve, stats::Findings};
+use crate::{
+    benchmarks::{
+        burst, churn, cold, first_step, get, latency, memory, namespace, plugin, post, rate, ready,
+        recovery, remove, sampling, signals, storm, webhook,
+    },
+    harness::{
+        machine::{self, Machine},
+        scale::Scale,
+        serving::Serve,
+        stats::{Findings, Verdict},
+    },
+    report::Report,
+};
 
 #[derive(Parser)]
 #[command(about = "Benchmarks of the replica endpoint, the reconciler and the webhooks")]
@@ -108,6 +93,7 @@ enum Benchmark {
     B15,
     B16,
     B17,
+    B18,
 }
 
 fn main() -> Result<()> {
@@ -164,7 +150,11 @@ impl Run {
         }
         machine.load.push(machine::load()?);
         for verdict in &findings.verdicts {
-            let met = if verdict.met { "met   " } else { "MISSED" };
+            let met = match verdict {
+                Verdict { history: true, .. } => "history",
+                Verdict { met: true, .. } => "met    ",
+                Verdict { met: false, .. } => "MISSED ",
+            };
             println!(
                 "{met} {} {}: {}",
                 verdict.benchmark, verdict.target, verdict.measured
@@ -189,7 +179,7 @@ impl Run {
 impl Benchmark {
     /// Whether it needs a cluster whose pods run, with the orchestrator installed.
     const fn needs_nodes(self) -> bool {
-        matches!(self, Self::B17)
+        matches!(self, Self::B17 | Self::B18)
     }
 
     const fn name(self) -> &'static str {
@@ -211,6 +201,7 @@ impl Benchmark {
             Self::B15 => "B15",
             Self::B16 => "B16",
             Self::B17 => "B17",
+            Self::B18 => "B18",
         }
     }
 
@@ -233,6 +224,7 @@ impl Benchmark {
             Self::B15 => sampling::run(scale, found),
             Self::B16 => rate::run(scale, found),
             Self::B17 => first_step::run(scale, cluster, found).await,
+            Self::B18 => ready::run(scale, cluster, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

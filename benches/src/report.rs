@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{machine::Machine, stats::Findings};
+use crate::harness::{machine::Machine, stats::Findings};
 
 /// In the order of the page.
 const ALL: [&str; 17] = [

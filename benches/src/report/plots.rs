@@ -5,7 +5,7 @@ use plotters::{
 };
 
 use super::tables::{distinct, series, whats};
-use crate::stats::{Findings, Series, spread};
+use crate::harness::stats::{Findings, Series, spread};
 
 const SIZE: (u32, u32) = (760, 420);
 const COLOURS: [RGBColor; 6] = [

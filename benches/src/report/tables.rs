@@ -1,8 +1,8 @@
 use std::fmt::Write;
 
-use crate::{
+use crate::harness::{
     machine::Machine,
-    stats::{Findings, Series, quantile, spread},
+    stats::{Findings, Series, Verdict, quantile, spread},
 };
 
 /// The machine of a run.
@@ -27,7 +27,11 @@ pub fn machine(machine: &Machine) -> String {
 pub fn verdicts(found: &Findings) -> String {
     let mut text = "| | target | measured | met |\n|---|---|---|---|\n".to_owned();
     for verdict in &found.verdicts {
-        let met = if verdict.met { "yes" } else { "**no**" };
+        let met = match verdict {
+            Verdict { history: true, .. } => "history",
+            Verdict { met: true, .. } => "yes",
+            Verdict { met: false, .. } => "**no**",
+        };
         let (benchmark, target, measured) =
             (&verdict.benchmark, &verdict.target, &verdict.measured);
         writeln!(text, "| {benchmark} | {target} | {measured} | {met} |").ok();

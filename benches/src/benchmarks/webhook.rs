@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tower::service_fn;
 
-use crate::{
+use crate::harness::{
     http::{Connection, request},
     load::{Seen, calling, on_own_core},
     machine,

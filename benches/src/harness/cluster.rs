@@ -24,7 +24,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
-use crate::{
+use crate::harness::{
     child::{Process, answers, free_address},
     fleet::manifest,
     stats::quantile,
@@ -210,15 +210,26 @@ impl Space {
         self.quiet(name).await
     }
 
-    /// Waits until the status of a job has not changed for a while.
+    /// Creates a suspended job and waits until the reconciler has nothing more to do for it.
+    pub async fn suspended_job(&self, name: &str) -> Result<DIJob> {
+        let mut job = manifest(name)?;
+        job.spec.suspend = true;
+        self.jobs().create(&PostParams::default(), &job).await?;
+        self.unchanged(name, Phase::Suspended).await
+    }
+
+    /// Waits until the status of a job that waits for its pods has not changed for a while.
     pub async fn quiet(&self, name: &str) -> Result<DIJob> {
+        self.unchanged(name, Phase::Created).await
+    }
+
+    async fn unchanged(&self, name: &str, phase: Phase) -> Result<DIJob> {
         let began = Instant::now();
         let mut last = None;
         loop {
             let job = self.jobs().get(name).await?;
-            let created =
-                job.status.as_ref().and_then(|status| status.phase) == Some(Phase::Created);
-            if created && last == job.resource_version() {
+            let reached = job.status.as_ref().and_then(|status| status.phase) == Some(phase);
+            if reached && last == job.resource_version() {
                 return Ok(job);
             }
             ensure!(

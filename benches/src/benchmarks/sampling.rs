@@ -15,7 +15,7 @@ use di_runtime::{
 };
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::{
+use crate::harness::{
     scale::Scale,
     stats::{At, Findings, Limit},
 };

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{
+use crate::harness::{
     cluster::{Call, Space},
     fleet::{pod_status, replica_address},
 };

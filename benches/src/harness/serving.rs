@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
-use crate::{
+use crate::harness::{
     fleet::{Fleet, NAMESPACE, job_name, pod_status, running_pods, views},
     machine::{self, SERVER_CORE},
     original,
@@ -136,7 +136,7 @@ impl Filled {
 /// The endpoint's response to the coordinator of the first job.
 pub async fn get_bytes(endpoint: &Endpoint, path: &str) -> Result<axum::body::Bytes> {
     let mut request = Request::get(path).body(Body::empty())?;
-    let caller = SocketAddr::from((crate::fleet::coordinator_address(0), 1));
+    let caller = SocketAddr::from((crate::harness::fleet::coordinator_address(0), 1));
     request
         .extensions_mut()
         .insert(axum::extract::ConnectInfo(caller));

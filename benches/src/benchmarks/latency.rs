@@ -6,10 +6,12 @@ use anyhow::Result;
 use di_api::names;
 
 use crate::{
-    cluster::{Call, Cluster, Count, Space},
-    post::creates,
-    scale::Scale,
-    stats::{At, Findings, quantile},
+    benchmarks::post::creates,
+    harness::{
+        cluster::{Call, Cluster, Count, Space},
+        scale::Scale,
+        stats::{At, Findings, quantile},
+    },
 };
 
 const WHAT: &str = "time until a watch shows the pod";

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use di_api::{DIJobStatus, Origin, Phase, PlanEntry, Role, names};
 
-use crate::{
+use crate::harness::{
     cluster::{Call, Cluster, Count, Space, make_all},
     fleet::{job_name, manifest, new_pods},
     kubelet::{Kubelet, succeeded},

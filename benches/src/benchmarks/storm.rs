@@ -5,13 +5,15 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::{
-    child::Serving,
-    fleet::Fleet,
-    get::coordinators,
-    load::open,
-    scale::Scale,
-    serving::Serve,
-    stats::{At, Findings, spread},
+    benchmarks::get::coordinators,
+    harness::{
+        child::Serving,
+        fleet::Fleet,
+        load::open,
+        scale::Scale,
+        serving::Serve,
+        stats::{At, Findings, spread},
+    },
 };
 
 const EVENTS: u32 = 20;

@@ -22,7 +22,7 @@ use kube::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::{
+use crate::harness::{
     cluster::{PATIENCE, Space},
     scale::Scale,
     stats::{At, Findings, Limit},
@@ -31,7 +31,7 @@ use crate::{
 const OURS: &str = "job, until the first training step";
 const BARE: &str = "its pods alone, until all run";
 /// The job that is submitted.
-const SAMPLE: &str = include_str!("../../manifests/samples/cartpole.yaml");
+const SAMPLE: &str = include_str!("../../../manifests/samples/cartpole.yaml");
 /// The replicas that its coordinator requests.
 const REPLICAS: [(Role, i32); 2] = [(Role::Collector, 2), (Role::Learner, 1)];
 /// The log line of the learner's first training.
@@ -43,6 +43,11 @@ pub async fn run(scale: &Scale, cluster: Option<&str>, found: &mut Findings) -> 
     let space = space(cluster).await?;
     let measured = measure(&space, scale, found).await;
     measured.with_context(|| format!("what stood in the namespace {} is kept", space.name))?;
+    remove_namespace(&space).await
+}
+
+/// Deletes the namespace of a measurement.
+pub async fn remove_namespace(space: &Space) -> Result<()> {
     let all: Api<Namespace> = Api::all(space.client.clone());
     all.delete(&space.name, &DeleteParams::background()).await?;
     Ok(())
@@ -60,7 +65,8 @@ async fn brought_up(command: &str) -> Result<Config> {
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
-async fn space(cluster: Option<&str>) -> Result<Space> {
+/// A new namespace on the cluster that a command starts, or else on that of KUBECONFIG.
+pub async fn space(cluster: Option<&str>) -> Result<Space> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
@@ -219,7 +225,7 @@ async fn bare_start(space: &Space, job: &DIJob) -> Result<f64> {
 }
 
 /// Removes all jobs and pods, and waits until they are gone.
-async fn clear(space: &Space) -> Result<()> {
+pub async fn clear(space: &Space) -> Result<()> {
     let (how, all) = (DeleteParams::background(), ListParams::default());
     space.jobs().delete_collection(&how, &all).await?;
     space.pods().delete_collection(&how, &all).await?;
@@ -230,7 +236,8 @@ async fn clear(space: &Space) -> Result<()> {
     .await
 }
 
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+/// Looks until something is found, or fails after [`PATIENCE`].
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let began = Instant::now();
     loop {
         if let Some(found) = look().await? {

@@ -8,11 +8,13 @@ use futures::future::try_join_all;
 use serde_json::json;
 
 use crate::{
-    cluster::{Call, Cluster, Count, Space, make_all},
-    http::{Connection, request},
-    post::{ask, body, collectors, creates},
-    scale::Scale,
-    stats::{At, Findings, Limit},
+    benchmarks::post::{ask, body, collectors, creates, plan_write, service_creates},
+    harness::{
+        cluster::{Call, Cluster, Count, Space, make_all},
+        http::{Connection, request},
+        scale::Scale,
+        stats::{At, Findings, Limit},
+    },
 };
 
 const GONE: &str = "DELETE: time until all pods are gone";
@@ -22,6 +24,16 @@ const ONE_BY_ONE: &str = "original, without its throttle";
 const PARALLEL: [(usize, &str); 2] = [
     (8, "plain calls, 8 at once"),
     (32, "plain calls, 32 at once"),
+];
+const WRITE_THEN_PARALLEL: [(usize, &str); 2] = [
+    (
+        8,
+        "one status write, then plain calls for pods and services, 8 at once",
+    ),
+    (
+        32,
+        "one status write, then plain calls for pods and services, 32 at once",
+    ),
 ];
 /// Clients that remove at the same time, and how many replicas each.
 const REMOVERS: usize = 8;
@@ -54,13 +66,20 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
                 let (took, p99) = ours(&cluster, address, what, n).await?;
                 found.add_many(&at(what, n), OURS, took, p99);
                 for (at_once, subject) in PARALLEL.into_iter().chain([(1, ONE_BY_ONE)]) {
-                    let (took, p99) = plain(&cluster, what, n, at_once).await?;
+                    let (took, p99) = plain(&cluster, what, n, at_once, false).await?;
+                    found.add_many(&at(what, n), subject, took, p99);
+                }
+                for (at_once, subject) in WRITE_THEN_PARALLEL {
+                    let (took, p99) = plain(&cluster, what, n, at_once, true).await?;
                     found.add_many(&at(what, n), subject, took, p99);
                 }
             }
         }
         for what in [GONE, REPLACED] {
             for (_, plain) in PARALLEL {
+                found.compare(&at(what, n), OURS, plain, Limit::FormerAtMost(1.25));
+            }
+            for (_, plain) in WRITE_THEN_PARALLEL {
                 found.compare(&at(what, n), OURS, plain, Limit::AtMost(1.25));
             }
         }
@@ -120,12 +139,25 @@ async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> R
     Ok(seen.took(began))
 }
 
-async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Result<(f64, f64)> {
+/// The same deletes and creates of pods; with `whole`, also the write of the plan before them, and the services.
+async fn plain(
+    cluster: &Cluster,
+    what: &str,
+    n: usize,
+    at_once: usize,
+    whole: bool,
+) -> Result<(f64, f64)> {
     let space = cluster.space().await?;
     let path = space.pods_path();
     let all = creates(&space, 2 * n)?;
     let (first, second) = all.split_at(n);
     make_all(&space.client, first.to_vec(), 8).await?;
+    let (write, planned) = plan_write(&space, 2 * n).await?;
+    let services = service_creates(&space, &planned)?;
+    let (first_services, second_services) = services.split_at(n);
+    if whole {
+        make_all(&space.client, first_services.to_vec(), 8).await?;
+    }
     let pods = watched(&space).await?;
     let name = |call: &Call| {
         let pod: serde_json::Value = serde_json::from_slice(&call.body)?;
@@ -139,10 +171,18 @@ async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Resul
     let names = first.iter().map(name).collect::<Result<Vec<_>>>()?;
     let deletes = names.iter().map(|name| Call::delete(&path, name));
     let successors = if what == GONE { 0 } else { n };
-    let calls = deletes
+    let mut calls: Vec<Call> = deletes
         .chain(second.iter().take(successors).cloned())
         .collect();
+    if whole {
+        let path = space.services_path();
+        calls.extend(names.iter().map(|name| Call::delete(&path, name)));
+        calls.extend(second_services.iter().take(successors).cloned());
+    }
     let began = Instant::now();
+    if whole {
+        write.make(&space.client).await?;
+    }
     make_all(&space.client, calls, at_once).await?;
     let seen = pods
         .until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)

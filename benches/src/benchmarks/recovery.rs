@@ -10,13 +10,15 @@ use di_api::{Phase, names};
 use di_apiserver_tests::{ProxyAction, WatchMode};
 
 use crate::{
-    cluster::{Call, Cluster, Count, Space},
-    cold::fill,
-    fleet::{job_name, manifest},
-    kubelet::{Kubelet, succeeded},
-    scale::Scale,
-    stats::{At, Findings, spread},
-    statuses::Statuses,
+    benchmarks::cold::fill,
+    harness::{
+        cluster::{Call, Cluster, Count, Space},
+        fleet::{job_name, manifest},
+        kubelet::{Kubelet, succeeded},
+        scale::Scale,
+        stats::{At, Findings, spread},
+        statuses::Statuses,
+    },
 };
 
 /// Collectors of a job.

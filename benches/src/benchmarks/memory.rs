@@ -11,7 +11,7 @@ use di_api::names;
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::harness::{
     child::Process,
     cluster::{Call, Cluster, Space, make_all},
     fleet::{job_name, manifest, new_pods, pod_status, replica_address, running_status},

@@ -11,13 +11,15 @@ use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    burst::{AT_ONCE, jobs, runs},
-    cluster::{Cluster, PATIENCE, Space, make_all},
-    http::{Connection, request},
-    kubelet::Kubelet,
-    scale::Scale,
-    stats::{At, Findings, Limit, spread},
-    statuses::Statuses,
+    benchmarks::burst::{AT_ONCE, jobs, runs},
+    harness::{
+        cluster::{Cluster, PATIENCE, Space, make_all},
+        http::{Connection, request},
+        kubelet::Kubelet,
+        scale::Scale,
+        stats::{At, Findings, Limit, spread},
+        statuses::Statuses,
+    },
 };
 
 /// Collectors of a job.

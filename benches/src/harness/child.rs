@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{
+use crate::harness::{
     http, machine,
     serving::{Addresses, Serve},
 };

@@ -22,7 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{ALLOWED, ASKED, OURS, UNREAD, at, certificate, listen, specs, webhook};
-use crate::{
+use crate::harness::{
     cluster::Cluster,
     scale::Scale,
     stats::{Findings, Limit, quantile},

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use di_runtime::event_loop::{Component, EventLoop, Slot};
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::{
+use crate::harness::{
     scale::Scale,
     stats::{At, Findings, spread},
 };

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::{
+use crate::harness::{
     child::sibling,
     cluster::{Call, Cluster, Space, make_all},
     fleet::{job_name, manifest, running_status},

@@ -35,6 +35,9 @@ pub struct Verdict {
     pub measured: String,
     /// Whether it holds, by the median.
     pub met: bool,
+    /// Whether it is an earlier target that is measured only for comparison with earlier results.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub history: bool,
 }
 
 /// All that a run found.
@@ -168,7 +171,9 @@ impl Findings {
             most,
         } = spread(&ratios);
         let (met, bound) = match limit {
-            Limit::AtMost(limit) => (median <= limit, format!("<= {limit}x")),
+            Limit::AtMost(limit) | Limit::FormerAtMost(limit) => {
+                (median <= limit, format!("<= {limit}x"))
+            }
             Limit::AtLeast(limit) => (median >= limit, format!(">= {limit}x")),
         };
         self.verdicts.push(Verdict {
@@ -176,6 +181,7 @@ impl Findings {
             target: format!("{}, {}: {bound} {theirs}", at.what, at.case),
             measured: format!("{median:.2}x ({least:.2} to {most:.2})"),
             met,
+            history: matches!(limit, Limit::FormerAtMost(_)),
         });
     }
 
@@ -207,6 +213,7 @@ impl Findings {
             target: target.to_owned(),
             measured,
             met,
+            history: false,
         });
     }
 }
@@ -216,6 +223,8 @@ impl Findings {
 pub enum Limit {
     /// No more than this.
     AtMost(f64),
+    /// The same, as an earlier target that no longer counts.
+    FormerAtMost(f64),
     /// No less than this.
     AtLeast(f64),
 }

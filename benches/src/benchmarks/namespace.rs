@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::{
+use crate::harness::{
     child::Serving,
     fleet::{Fleet, coordinator_address},
     http::{Connection, request},

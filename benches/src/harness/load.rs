@@ -12,7 +12,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{
+use crate::harness::{
     http::Connection,
     machine::{self, CLIENT_CORE},
     stats::quantile,

@@ -17,13 +17,14 @@ use serde_json::json;
 use tokio::{task::JoinSet, time::sleep_until};
 
 use crate::{
-    cluster::{Call, Cluster, Count, Space},
-    cold::fill,
-    kubelet::{Kubelet, pending, running},
-    latency::coordinator,
-    scale::Scale,
-    stats::{At, Findings, quantile},
-    statuses::Statuses,
+    benchmarks::{cold::fill, latency::coordinator},
+    harness::{
+        cluster::{Call, Cluster, Count, Space},
+        kubelet::{Kubelet, pending, running},
+        scale::Scale,
+        stats::{At, Findings, quantile},
+        statuses::Statuses,
+    },
 };
 
 /// Collectors of a job.

@@ -17,7 +17,7 @@ use di_runtime::{
 };
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::{
+use crate::harness::{
     machine::{CLIENT_CORE, SERVER_CORE, pin_to},
     scale::Scale,
     stats::{At, Findings, Limit},
@@ -25,7 +25,10 @@ use crate::{
 
 const OURS: &str = "di-worker";
 const THEIRS: &str = "sample-factory";
-const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rate/requirements.txt");
+const REQUIREMENTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/src/benchmarks/rate/requirements.txt"
+);
 const SCRIPT: &str = include_str!("rate/sample_factory.py");
 /// As many rollout workers as there are cores, with both.
 const WORKERS: usize = 2;
