@@ -1,5 +1,7 @@
 //! What the benchmarks share: servers, clients, loads, sizes and results.
 
+pub mod calls;
+pub mod changes;
 pub mod child;
 pub mod cluster;
 pub mod fleet;

@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use di_api::{DIJobStatus, Origin, Phase, PlanEntry, Role, names};
 
 use crate::harness::{
-    cluster::{Call, Cluster, Count, Space, make_all},
+    calls::{Call, make_all},
+    changes::Count,
+    cluster::{Cluster, Space},
     fleet::{job_name, manifest, new_pods},
     kubelet::{Kubelet, succeeded},
     original::Throttle,

@@ -19,7 +19,9 @@ use tokio::{task::JoinSet, time::sleep_until};
 use crate::{
     benchmarks::{cold::fill, latency::coordinator},
     harness::{
-        cluster::{Call, Cluster, Count, Space},
+        calls::Call,
+        changes::Count,
+        cluster::{Cluster, Space},
         kubelet::{Kubelet, pending, running},
         scale::Scale,
         stats::{At, Findings, quantile},

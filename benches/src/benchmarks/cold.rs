@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 use crate::{
     benchmarks::burst::{AT_ONCE, jobs, runs},
     harness::{
-        cluster::{Cluster, PATIENCE, Space, make_all},
+        calls::make_all,
+        cluster::{Cluster, Space},
         http::{Connection, request},
         kubelet::Kubelet,
-        scale::Scale,
+        scale::{PATIENCE, Scale},
         stats::{At, Findings, Limit, spread},
         statuses::Statuses,
     },

@@ -23,8 +23,8 @@ use kube::{
 use tokio::time::{sleep, timeout};
 
 use crate::harness::{
-    cluster::{PATIENCE, Space},
-    scale::Scale,
+    cluster::Space,
+    scale::{PATIENCE, Scale},
     stats::{At, Findings, Limit},
 };
 

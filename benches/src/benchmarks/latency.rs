@@ -8,7 +8,9 @@ use di_api::names;
 use crate::{
     benchmarks::post::creates,
     harness::{
-        cluster::{Call, Cluster, Count, Space},
+        calls::Call,
+        changes::Count,
+        cluster::{Cluster, Space},
         scale::Scale,
         stats::{At, Findings, quantile},
     },

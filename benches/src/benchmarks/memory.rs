@@ -12,8 +12,9 @@ use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::harness::{
+    calls::{Call, make_all},
     child::Process,
-    cluster::{Call, Cluster, Space, make_all},
+    cluster::{Cluster, Space},
     fleet::{job_name, manifest, new_pods, pod_status, replica_address, running_status},
     http::{Connection, request},
     scale::Scale,

@@ -11,8 +11,9 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::harness::{
+    calls::{Call, make_all},
     child::sibling,
-    cluster::{Call, Cluster, Space, make_all},
+    cluster::{Cluster, Space},
     fleet::{job_name, manifest, running_status},
     scale::Scale,
     stats::{At, Findings, Limit},

@@ -11,7 +11,9 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    cluster::{Call, Cluster, Count, Space, make_all},
+    calls::{Call, make_all},
+    changes::Count,
+    cluster::{Cluster, Space},
     fleet::{manifest, new_pods},
     http::{Connection, request},
     original::Throttle,

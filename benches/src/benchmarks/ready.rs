@@ -15,7 +15,8 @@ use serde_json::json;
 use crate::{
     benchmarks::first_step::{clear, remove_namespace, space, until},
     harness::{
-        cluster::{Call, Space, make_all},
+        calls::{Call, make_all},
+        cluster::Space,
         scale::Scale,
         stats::{At, Findings, Limit},
     },

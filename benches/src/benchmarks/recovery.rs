@@ -12,7 +12,9 @@ use di_apiserver_tests::{ProxyAction, WatchMode};
 use crate::{
     benchmarks::cold::fill,
     harness::{
-        cluster::{Call, Cluster, Count, Space},
+        calls::Call,
+        changes::Count,
+        cluster::{Cluster, Space},
         fleet::{job_name, manifest},
         kubelet::{Kubelet, succeeded},
         scale::Scale,

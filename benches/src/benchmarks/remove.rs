@@ -10,7 +10,9 @@ use serde_json::json;
 use crate::{
     benchmarks::post::{ask, body, collectors, creates, plan_write, service_creates},
     harness::{
-        cluster::{Call, Cluster, Count, Space, make_all},
+        calls::{Call, make_all},
+        changes::Count,
+        cluster::{Cluster, Space},
         http::{Connection, request},
         scale::Scale,
         stats::{At, Findings, Limit},

@@ -1,41 +1,29 @@
 //! An API server with the orchestrator's programs at it, and a plain client that does what they do by itself.
 
 use std::{
-    collections::BTreeSet,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use di_api::{DIJob, Phase, names};
 use di_apiserver_tests::{Proxy, Server, Write};
-use futures::{StreamExt, pin_mut};
-use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams},
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::harness::{
+    calls::{Call, make_all},
+    changes::Count,
     child::{Process, answers, free_address},
     fleet::manifest,
-    stats::quantile,
+    scale::PATIENCE,
 };
-
-/// Longer than anything here takes unless something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(180);
-
-/// How long a watch lasts, in seconds: the server may silently end a slow watch of services (kubernetes#102464)
-/// (<https://github.com/kubernetes/kubernetes/issues/102464>).
-const WATCH_SECONDS: u32 = 2;
 
 /// An etcd and a kube-apiserver of our own.
 pub struct Cluster {
@@ -280,221 +268,4 @@ impl Space {
     pub fn pods_path(&self) -> String {
         format!("/api/v1/namespaces/{}/pods", self.name)
     }
-}
-
-/// Names of objects that a watch saw come and go.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    /// Those that came.
-    pub added: BTreeSet<String>,
-    /// Those that went.
-    pub deleted: BTreeSet<String>,
-    /// When each of them came or went, in their order.
-    pub times: Vec<Instant>,
-}
-
-impl Changes {
-    /// How long all of them took from `began` on, and 99 % of them, in milliseconds.
-    pub fn took(&self, began: Instant) -> (f64, f64) {
-        let milliseconds = |at: &Instant| (*at - began).as_secs_f64() * 1e3;
-        let times: Vec<f64> = self.times.iter().map(milliseconds).collect();
-        (quantile(&times, 1.0), quantile(&times, 0.99))
-    }
-}
-
-/// Counts what comes and goes: etcd has what a watch shows.
-pub struct Count {
-    seen: watch::Receiver<Changes>,
-    _task: JoinSet<()>,
-}
-
-impl Count {
-    /// Counts from now on.
-    pub async fn of<K>(api: &Api<K>, selector: &str) -> Result<Self>
-    where
-        K: Resource<DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + 'static,
-    {
-        let list = api
-            .list_metadata(&ListParams::default().labels(selector).limit(1))
-            .await?;
-        let version = list
-            .metadata
-            .resource_version
-            .context("a list without version")?;
-        let params = WatchParams::default()
-            .labels(selector)
-            .timeout(WATCH_SECONDS);
-        let (sender, seen) = watch::channel(Changes::default());
-        let (api, mut task) = (api.clone(), JoinSet::new());
-        task.spawn(async move {
-            if let Err(error) = note(&api, &params, version, &sender).await {
-                eprintln!("A watch ended: {error:#}");
-            }
-        });
-        Ok(Self { seen, _task: task })
-    }
-
-    /// The objects that were created and deleted so far.
-    pub fn seen(&self) -> Changes {
-        self.seen.borrow().clone()
-    }
-
-    /// Waits until enough has come and gone.
-    pub async fn until(&self, enough: impl FnMut(&Changes) -> bool) -> Result<Changes> {
-        let mut seen = self.seen.clone();
-        let reached = timeout(PATIENCE, seen.wait_for(enough)).await;
-        let Ok(reached) = reached else {
-            let seen = self.seen.borrow();
-            bail!(
-                "saw only {} come and {} go",
-                seen.added.len(),
-                seen.deleted.len()
-            );
-        };
-        Ok(reached.context("the watch ended")?.clone())
-    }
-}
-
-/// Notes what comes and goes after `version`, on one watch after the other, until one fails.
-async fn note<K>(
-    api: &Api<K>,
-    params: &WatchParams,
-    mut version: String,
-    changes: &watch::Sender<Changes>,
-) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    loop {
-        let events = api.watch_metadata(params, &version).await?;
-        pin_mut!(events);
-        while let Some(event) = events.next().await {
-            let event = event?;
-            version = match &event {
-                WatchEvent::Added(object)
-                | WatchEvent::Modified(object)
-                | WatchEvent::Deleted(object) => object.resource_version().unwrap_or_default(),
-                WatchEvent::Bookmark(mark) => mark.metadata.resource_version.clone(),
-                WatchEvent::Error(status) => bail!("{}", status.message),
-            };
-            changes.send_modify(|changes| {
-                let is_new = match event {
-                    WatchEvent::Added(object) => changes.added.insert(object.name_any()),
-                    WatchEvent::Deleted(object) => changes.deleted.insert(object.name_any()),
-                    _ => false,
-                };
-                if is_new {
-                    changes.times.push(Instant::now());
-                }
-            });
-        }
-    }
-}
-
-/// A call that was made ready.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// Method.
-    pub method: http::Method,
-    /// Path and query.
-    pub path: String,
-    /// Type of the body.
-    pub content_type: &'static str,
-    /// Body.
-    pub body: Vec<u8>,
-    /// Whether an object that is not there any more is as good.
-    pub may_be_gone: bool,
-}
-
-impl Call {
-    /// Creates an object.
-    pub fn create(path: &str, object: &impl serde::Serialize) -> Result<Self> {
-        Ok(Self {
-            method: http::Method::POST,
-            path: path.to_owned(),
-            content_type: "application/json",
-            body: serde_json::to_vec(object)?,
-            may_be_gone: false,
-        })
-    }
-
-    /// Deletes an object.
-    pub fn delete(path: &str, name: &str) -> Self {
-        Self {
-            method: http::Method::DELETE,
-            path: format!("{path}/{name}"),
-            content_type: "application/json",
-            body: Vec::new(),
-            may_be_gone: false,
-        }
-    }
-
-    /// The same, without any grace, of one that may be gone already.
-    pub fn delete_now(path: &str, name: &str) -> Self {
-        Self {
-            may_be_gone: true,
-            ..Self::delete(path, &format!("{name}?gracePeriodSeconds=0"))
-        }
-    }
-
-    /// Merges into the status of an object.
-    pub fn status(path: &str, name: &str, status: &Value) -> Result<Self> {
-        Ok(Self {
-            method: http::Method::PATCH,
-            path: format!("{path}/{name}/status"),
-            content_type: "application/merge-patch+json",
-            body: serde_json::to_vec(&json!({ "status": status }))?,
-            may_be_gone: false,
-        })
-    }
-
-    /// Makes the call, and takes the whole answer, but does not look into it.
-    pub async fn make(self, client: &Client) -> Result<()> {
-        let Self {
-            method,
-            path,
-            content_type,
-            body,
-            may_be_gone,
-        } = self;
-        let request = http::Request::builder().method(method).uri(&path);
-        let request = request.header(http::header::CONTENT_TYPE, content_type);
-        let answer = client.send(request.body(body.into())?).await?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await?.to_bytes();
-        let gone = may_be_gone && status == http::StatusCode::NOT_FOUND;
-        ensure!(
-            status.is_success() || gone,
-            "{path} was answered {status}: {}",
-            String::from_utf8_lossy(&body)
-        );
-        Ok(())
-    }
-}
-
-/// Makes calls with limited concurrency, one task per worker.
-pub async fn make_all(client: &Client, calls: Vec<Call>, at_once: usize) -> Result<()> {
-    let calls = Arc::new(std::sync::Mutex::new(calls.into_iter()));
-    let mut workers = JoinSet::new();
-    for _ in 0..at_once {
-        let (calls, client) = (calls.clone(), client.clone());
-        workers.spawn(async move {
-            loop {
-                let next = calls.lock().map_or(None, |mut calls| calls.next());
-                let Some(call) = next else {
-                    return anyhow::Ok(());
-                };
-                call.make(&client).await?;
-            }
-        });
-    }
-    while let Some(worker) = workers.join_next().await {
-        worker??;
-    }
-    Ok(())
 }

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::harness::{
-    cluster::{Call, Space},
+    calls::Call,
+    cluster::Space,
     fleet::{pod_status, replica_address},
 };
 

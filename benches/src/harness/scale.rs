@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Longer than anything here takes unless something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Sizes and repetitions.
 #[derive(Clone, Debug)]
 pub struct Scale {

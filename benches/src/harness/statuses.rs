@@ -11,7 +11,7 @@ use kube::{
 };
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
-use crate::harness::cluster::{PATIENCE, Space};
+use crate::harness::{cluster::Space, scale::PATIENCE};
 
 /// The statuses of all jobs, and when they changed.
 #[derive(Clone, Debug, Default)]
