@@ -16,7 +16,6 @@ pub mod review;
 mod secret;
 mod server;
 mod settings;
-mod tls;
 
 use kube::Client;
 use tokio::{
@@ -31,10 +30,10 @@ pub use self::{
     error::{Error, Result},
     metrics::Metrics,
     renewal::{Renewal, needs_renewal},
-    server::{Limits, router, serve},
+    server::{router, serve},
     settings::Settings,
-    tls::Certificates,
 };
+pub use di_serve::{Certificates, Limits};
 
 /// Serves the webhooks and manages their certificate until `shutdown` completes.
 ///
