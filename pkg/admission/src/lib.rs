@@ -4,7 +4,6 @@
 //! They share the certificate in a Secret, so they need no leader election.
 
 mod access;
-mod api_call;
 mod cert_manager;
 mod certificate;
 mod certificate_dir;
