@@ -1,5 +1,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
+use di_serve::crypto_provider;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -9,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::{Error, Renewal, Result, tls};
+use crate::{Error, Renewal, Result};
 
 /// Maximum time by which the start of a certificate is backdated, for machines with a slow clock.
 const MAX_BACKDATE: Duration = Duration::from_secs(2 * 60 * 60);
@@ -101,7 +102,7 @@ impl ServingCert {
             .collect::<Result<_, _>>()
             .map_err(|_| Renewal::Unreadable)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| Renewal::Unreadable)?;
-        CertifiedKey::from_der(chain, key, &tls::crypto_provider())
+        CertifiedKey::from_der(chain, key, &crypto_provider())
             .map(Arc::new)
             .map_err(|error| match error {
                 rustls::Error::InconsistentKeys(_) => Renewal::KeyMismatch,

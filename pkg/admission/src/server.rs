@@ -1,32 +1,30 @@
 //! The routes of the webhooks and the limits of their requests.
 
 mod body_memory;
-mod connections;
-mod peer_connections;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
-    BoxError, Router,
+    Router,
+    body::HttpBody,
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
-use http_body_util::{LengthLimitError, Limited};
-use tokio::time::timeout;
+use di_serve::{BodyError, Certificates, Limits, Server, read_body, tls_config};
+use tokio::net::TcpListener;
 
 use crate::{
     Access, Error, Metrics, Result,
     metrics::Outcome,
     review::{self, ReviewOutcome, ReviewResponse},
 };
-use body_memory::{BodyMemory, MemoryReservation};
+use body_memory::{BodyMemory, MAX_BODY_BYTES, MemoryReservation};
 
-pub use connections::{Limits, serve};
-
-/// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
-const MAX_BODY_BYTES: usize = 4 << 20;
 /// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -47,6 +45,30 @@ pub fn router(access: Access, metrics: Metrics) -> Router {
             metrics,
             memory: BodyMemory::default(),
         })
+}
+
+/// Serves `router` over TLS with the current certificate of `certificates`.
+///
+/// After `shutdown` completes, it waits for the running requests and returns.
+///
+/// # Errors
+/// When TLS cannot be configured.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    certificates: Arc<Certificates>,
+    limits: Limits,
+    metrics: Metrics,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    let server = Server {
+        name: "webhooks",
+        limits,
+        tls: Some(tls_config(certificates).map_err(Error::Tls)?),
+        metrics: metrics.connections,
+    };
+    server.serve(listener, router, shutdown).await;
+    Ok(())
 }
 
 async fn handle_mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
@@ -86,31 +108,29 @@ impl Webhooks {
 
     /// Reads the body. Returns it with the reservation of its memory.
     async fn read_body(&self, request: Request) -> Result<(Vec<u8>, MemoryReservation), Rejection> {
-        let length = request.headers().get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
-            return Err(TOO_LARGE);
-        }
-        let read = async {
-            let mut reservation = self.memory.new_reservation();
-            let mut body = Limited::new(request.into_body(), MAX_BODY_BYTES);
-            // Copy the frames into one buffer at once: unused space in the buffers of the frames
-            // would multiply the memory.
-            let mut bytes = Vec::with_capacity(length.unwrap_or_default());
-            while let Some(data) = reservation.next_frame(&mut body).await {
-                bytes.extend_from_slice(&data?);
-            }
-            Ok((bytes, reservation))
-        };
-        match timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(read)) => Ok(read),
-            Ok(Err::<_, BoxError>(error)) if error.is::<LengthLimitError>() => Err(TOO_LARGE),
-            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the request body is incomplete")),
-            Err(_) => Err((
+        let mut reservation = self.memory.new_reservation();
+        let read = read_body(
+            request.into_body(),
+            MAX_BODY_BYTES,
+            BODY_TIMEOUT,
+            |mut body| async move {
+                // Copy the frames into one buffer at once: unused space in the buffers of the frames
+                // would multiply the memory.
+                let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower())?);
+                while let Some(data) = reservation.next_frame(&mut body).await {
+                    bytes.extend_from_slice(&data?);
+                }
+                Ok((bytes, reservation))
+            },
+        );
+        read.await.map_err(|error| match error {
+            BodyError::TooLarge(_) => TOO_LARGE,
+            BodyError::Incomplete => (StatusCode::BAD_REQUEST, "the request body is incomplete"),
+            BodyError::Timeout => (
                 StatusCode::REQUEST_TIMEOUT,
                 "timed out waiting for the request body",
-            )),
-        }
+            ),
+        })
     }
 
     fn build_response(
@@ -160,5 +180,3 @@ const TOO_LARGE: Rejection = (
 mod peer_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tls_tests;
