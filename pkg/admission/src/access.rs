@@ -9,12 +9,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use self::ttl_cache::TtlCache;
 use crate::{
-    Error, Result,
     api_call::call_with_timeout,
-    review::{AccessQuery, PodCreateCheck, ReviewResponse},
+    error::{Error, Result},
+    review::{AccessQuery, Authorization, ReviewResponse},
 };
-use ttl_cache::TtlCache;
 
 /// Maximum number of concurrent queries. Further queries wait, so that many new jobs do not
 /// overload the API server.
@@ -44,15 +44,19 @@ impl Access {
         }
     }
 
-    /// Builds the response of a check. Denies the request if the API server does not respond.
+    /// Asks the API server, and returns the response to the request. Denies the request if the API
+    /// server does not respond.
     ///
     /// # Errors
     /// When the response cannot be encoded.
-    pub async fn authorize_request(&self, check: PodCreateCheck) -> Result<ReviewResponse> {
-        if self.allowed.contains_valid(check.access_query()) {
-            return check.allow_response();
+    pub async fn authorize(&self, authorization: Authorization) -> Result<ReviewResponse> {
+        if self.allowed.contains_valid(authorization.access_query()) {
+            return authorization.allow_response();
         }
-        let is_allowed = timeout(QUERY_TIMEOUT, self.query_api_server(check.access_query()));
+        let is_allowed = timeout(
+            QUERY_TIMEOUT,
+            self.query_api_server(authorization.access_query()),
+        );
         let is_allowed = is_allowed.await.unwrap_or_else(|_| {
             Err(Error::Timeout {
                 action: "create",
@@ -60,14 +64,14 @@ impl Access {
             })
         });
         match is_allowed {
-            Ok(true) => check.allow_response(),
-            Ok(false) => check.deny_response(),
+            Ok(true) => authorization.allow_response(),
+            Ok(false) => authorization.deny_response(),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "Cannot check whether a user may create pods, denying the request"
                 );
-                check.error_response()
+                authorization.error_response()
             }
         }
     }

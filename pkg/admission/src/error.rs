@@ -1,6 +1,6 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use crate::Renewal;
+use crate::renewal::Renewal;
 
 /// An error of the webhooks or of their certificate.
 #[derive(Debug, thiserror::Error)]
@@ -8,6 +8,20 @@ pub enum Error {
     /// The body of a request is not a supported `AdmissionReview`.
     #[error("malformed AdmissionReview: {0}")]
     Malformed(String),
+
+    /// The body of a request exceeds the limit.
+    #[error(
+        "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size"
+    )]
+    BodyTooLarge,
+
+    /// The body of a request ended early.
+    #[error("the request body is incomplete")]
+    BodyIncomplete,
+
+    /// The body of a request did not arrive in time.
+    #[error("timed out waiting for the request body")]
+    BodyTimeout,
 
     /// A response cannot be encoded as JSON.
     #[error("cannot encode the response to an AdmissionReview")]

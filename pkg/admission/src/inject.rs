@@ -14,8 +14,9 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    Error, Result, Settings,
     api_call::{FIELD_MANAGER, call_with_timeout},
+    error::{Error, Result},
+    settings::Settings,
 };
 
 /// A webhook configuration in the version that was read.

@@ -7,6 +7,7 @@ mod access;
 mod api_call;
 mod cert_manager;
 mod certificate;
+mod certificate_check;
 mod certificate_dir;
 mod error;
 mod inject;
@@ -28,9 +29,10 @@ use tokio::{
 pub use self::{
     access::Access,
     certificate::ServingCert,
+    certificate_check::needs_renewal,
     error::{Error, Result},
     metrics::Metrics,
-    renewal::{Renewal, needs_renewal},
+    renewal::Renewal,
     server::{Limits, router, serve},
     settings::Settings,
     tls::Certificates,

@@ -9,9 +9,12 @@ use kube::{
 };
 
 use crate::{
-    Error, Renewal, Result, ServingCert, Settings,
     api_call::{FIELD_MANAGER, call_with_timeout},
-    needs_renewal,
+    certificate::ServingCert,
+    certificate_check::needs_renewal,
+    error::{Error, Result},
+    renewal::Renewal,
+    settings::Settings,
 };
 
 const TYPE: &str = "kubernetes.io/tls";

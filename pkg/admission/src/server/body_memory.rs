@@ -5,9 +5,10 @@ use futures::{pending, poll};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::MAX_BODY_BYTES;
 use crate::review::LARGE_BODY_BYTES;
 
+/// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
+pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 const KIB: usize = 1024;
 /// Memory for all bodies: thousands of usual bodies, or six of the maximum size.
 const TOTAL_BYTES: usize = 24 << 20;

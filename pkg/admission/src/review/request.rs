@@ -1,21 +1,74 @@
-//! Decodes and encodes `AdmissionReview`. Only the needed fields are decoded, and only once,
+//! Decodes the request of an `AdmissionReview`. Only the needed fields are decoded, and only once,
 //! because objects are large.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use di_api::{DIJob, names, validation::Decoded};
-use json_patch::Patch;
-use k8s_openapi::ByteString;
-use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use kube::core::{GroupVersionKind, ObjectMeta, admission::Operation};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
-use super::{ReviewResponse, user::User};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-const KIND: &str = "AdmissionReview";
+pub(super) const KIND: &str = "AdmissionReview";
 /// Both versions have the same fields.
 const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
+
+/// A request without its objects.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// API version of the review.
+    pub(super) version: &'static str,
+    pub(super) uid: String,
+    pub(super) kind: GroupVersionKind,
+    /// Name of the object, or its `generateName`.
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) user: User,
+}
+
+/// A kind that the webhooks support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    DIJob,
+    AggregatorConfig,
+}
+
+/// The author of the request, as authenticated by the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub(super) struct User {
+    pub(super) username: Option<String>,
+    pub(super) uid: Option<String>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl Request {
+    /// Whether the kind belongs to the group of the orchestrator, in a served version.
+    pub(super) fn is_supported(&self) -> bool {
+        let versions = [names::VERSION, names::LEGACY_VERSION];
+        self.kind.group == names::GROUP && versions.contains(&self.kind.version.as_str())
+    }
+
+    /// The kind of the object; `None` if the webhooks do not support it.
+    pub(super) fn supported_kind(&self) -> Option<Kind> {
+        match self.kind.kind.as_str() {
+            "DIJob" if self.is_supported() => Some(Kind::DIJob),
+            "AggregatorConfig" if self.is_supported() => Some(Kind::AggregatorConfig),
+            _ => None,
+        }
+    }
+}
+
+/// A review with objects decoded as `O`.
+pub(super) struct Review<O> {
+    pub(super) request: Request,
+    /// The new object; `None` for operations without one.
+    pub(super) object: Option<O>,
+    /// The old object of an update.
+    pub(super) replaced: Option<O>,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -50,28 +103,6 @@ struct RawRequest<O, P> {
 enum Create {
     #[serde(rename = "CREATE")]
     Create,
-}
-
-/// A request without its objects.
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    /// API version of the review.
-    version: &'static str,
-    uid: String,
-    pub(super) kind: GroupVersionKind,
-    /// Name of the object, or its `generateName`.
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) user: User,
-}
-
-/// A review with objects decoded as `O`.
-pub(super) struct Review<O> {
-    pub(super) request: Request,
-    /// The new object; `None` for operations without one.
-    pub(super) object: Option<O>,
-    /// The old object of an update.
-    pub(super) replaced: Option<O>,
 }
 
 /// The part of an object that decoding a review needs.
@@ -182,7 +213,7 @@ pub(super) fn decode_new_job(body: &[u8]) -> Option<(Request, Box<Decoded<DIJob>
         object,
         ..
     } = read_request::<Decoded<DIJob>, Create>(body).ok()?;
-    let is_job = request.is_supported() && request.kind.kind == "DIJob";
+    let is_job = request.supported_kind() == Some(Kind::DIJob);
     Some((request, object.filter(|_| is_job)?))
 }
 
@@ -231,90 +262,4 @@ fn read_request<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<Req
 
 pub(super) fn malformed_error(reason: &dyn fmt::Display) -> Error {
     Error::Malformed(reason.to_string())
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OutgoingReview<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: RawResponse<'a>,
-}
-
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResponse<'a> {
-    uid: &'a str,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'a Status>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<ByteString>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
-impl Request {
-    /// Whether the kind belongs to the group of the orchestrator, in a served version.
-    pub(super) fn is_supported(&self) -> bool {
-        let versions = [names::VERSION, names::LEGACY_VERSION];
-        self.kind.group == names::GROUP && versions.contains(&self.kind.version.as_str())
-    }
-
-    /// The response that allows the request, with these warnings.
-    pub(super) fn allow(&self, warnings: Vec<String>) -> Result<ReviewResponse> {
-        self.build_response(RawResponse {
-            allowed: true,
-            warnings,
-            ..RawResponse::default()
-        })
-    }
-
-    /// The response that allows the request and patches the object.
-    pub(super) fn allow_with_patch(&self, patch: &Patch) -> Result<ReviewResponse> {
-        let patch = serde_json::to_vec(patch).map_err(Error::Encode)?;
-        self.build_response(RawResponse {
-            allowed: true,
-            patch_type: Some("JSONPatch"),
-            patch: Some(ByteString(patch)),
-            ..RawResponse::default()
-        })
-    }
-
-    /// The response that denies the request.
-    pub(super) fn deny(&self, status: &Status) -> Result<ReviewResponse> {
-        self.deny_and_warn(status, Vec::new())
-    }
-
-    /// The response that denies the request, with these warnings.
-    pub(super) fn deny_and_warn(
-        &self,
-        status: &Status,
-        warnings: Vec<String>,
-    ) -> Result<ReviewResponse> {
-        self.build_response(RawResponse {
-            status: Some(status),
-            warnings,
-            ..RawResponse::default()
-        })
-    }
-
-    fn build_response<'a>(&'a self, mut response: RawResponse<'a>) -> Result<ReviewResponse> {
-        response.uid = &self.uid;
-        let allowed = response.allowed;
-        let code = response.status.map_or(200, |status| status.code);
-        let review = OutgoingReview {
-            api_version: self.version,
-            kind: KIND,
-            response,
-        };
-        let body = serde_json::to_vec(&review).map_err(Error::Encode)?;
-        Ok(ReviewResponse {
-            allowed,
-            code,
-            body,
-        })
-    }
 }

@@ -2,7 +2,12 @@
 
 use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
 
-use super::{Fault, Faults, Path, names, value_checks::check_required};
+use super::super::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
+    value_checks::check_required,
+};
 
 /// Maximum lengths of user and domain names, in characters.
 const MAX_USER: usize = 104;

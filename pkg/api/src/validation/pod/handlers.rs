@@ -7,8 +7,11 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{
-    Fault, Faults, Path, names, ports,
+use super::ports;
+use crate::validation::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{
         check_between, check_exactly_one, check_not_negative, check_one_of, check_required,
     },

@@ -4,14 +4,19 @@ use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::{Fault, Faults, Path, fault::truncate_text, warnings::is_set_by_orchestrator};
-use crate::Role;
+use crate::{
+    role::Role,
+    validation::{
+        fault::{Fault, Faults, truncate_text},
+        path::Path,
+    },
+};
 
 /// Maximum length in bytes of a name in a message.
 const MAX_NAME_LEN: usize = 128;
 
 /// The variables of a container in its template.
-pub(super) struct Variables<'a> {
+pub(crate) struct Variables<'a> {
     role: Role,
     own: HashSet<&'a str>,
     /// False with `envFrom`, because the keys are unknown.
@@ -19,7 +24,7 @@ pub(super) struct Variables<'a> {
 }
 
 impl<'a> Variables<'a> {
-    pub(super) fn from_container(container: &'a Container, role: Role) -> Self {
+    pub(crate) fn from_container(container: &'a Container, role: Role) -> Self {
         let own = container.env.iter().flatten();
         Self {
             role,
@@ -30,7 +35,7 @@ impl<'a> Variables<'a> {
 
     /// Checks that all references in `text` are known: a kubelet does not start the container
     /// otherwise. Reports each missing name once.
-    pub(super) fn check_references(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
+    pub(crate) fn check_references(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
         if !self.are_known {
             return;
         }
@@ -48,6 +53,14 @@ impl<'a> Variables<'a> {
             }
         }
     }
+}
+
+/// Whether the orchestrator sets this variable in pods of the role's template. A learner template
+/// also serves ddp learners: the coordinator may request learners with several GPUs later.
+pub(crate) fn is_set_by_orchestrator(name: &str, role: Role) -> bool {
+    let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
+    let mut roles = [role].into_iter().chain(ddp);
+    roles.any(|role| role.env_names().any(|known| known == name))
 }
 
 /// Returns the names that a text refers to. Two dollar signs are an escaped one.

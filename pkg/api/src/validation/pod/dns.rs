@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
-use super::{
-    Fault, Faults, Path, names,
+use super::super::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{check_one_of, check_required},
 };
 

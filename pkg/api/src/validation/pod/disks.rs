@@ -5,11 +5,16 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{
-    Fault, Faults, Path, names, quantities, template,
-    value_checks::{check_optional_one_of, check_required},
+use super::{metadata::check_metadata, quantities};
+use crate::{
+    quantity::parse_nanos,
+    validation::{
+        fault::{Fault, Faults},
+        names,
+        path::Path,
+        value_checks::{check_optional_one_of, check_required},
+    },
 };
-use crate::quantity::parse_nanos;
 
 const ACCESS_MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -55,7 +60,7 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
         return;
     };
     if let Some(metadata) = &template.metadata {
-        check_metadata(metadata, &field.child("metadata"), faults);
+        check_claim_metadata(metadata, &field.child("metadata"), faults);
     }
     let field = field.child("spec");
     let class = template.spec.storage_class_name.as_deref();
@@ -105,8 +110,8 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
 }
 
 /// Checks that the claim template sets only labels and annotations.
-fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
-    template::check_metadata(metadata, field, faults);
+fn check_claim_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
+    check_metadata(metadata, field, faults);
     for (name, is_set) in [
         ("name", metadata.name.is_some()),
         ("generateName", metadata.generate_name.is_some()),

@@ -7,17 +7,22 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Faults, Path, env, handlers,
-    image::is_image_reference,
+    env, handlers,
+    image::{PULL_POLICIES, is_image_reference},
     mounts::{self, Volumes},
-    names, ports, quantities, security,
-    template::TemplateContext,
-    value_checks::{check_one_of, check_optional_one_of, check_required},
+    ports, quantities, security,
+    template_context::TemplateContext,
 };
-use crate::names::MAIN_CONTAINER;
+use crate::{
+    names::MAIN_CONTAINER,
+    validation::{
+        fault::{Fault, Faults},
+        names,
+        path::Path,
+        value_checks::{check_one_of, check_optional_one_of, check_required},
+    },
+};
 
-/// Pull policies of images of containers and volumes.
-pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 /// Restart policies of an in-place resize.
 const RESIZE_POLICIES: [&str; 2] = ["NotRequired", "RestartContainer"];
 const MAX_RESTART_RULES: usize = 20;

@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::Value;
 
-use super::{
-    Fault, Faults, Path,
-    containers::PULL_POLICIES,
+use super::image::PULL_POLICIES;
+use crate::validation::{
+    fault::{Fault, Faults},
     names,
+    path::Path,
     value_checks::{
         check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
     },

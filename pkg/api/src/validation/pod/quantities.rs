@@ -5,11 +5,16 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Fault, Faults, Path, names, unit_hints};
+use super::super::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
+    unit_hints,
+};
 use crate::{
-    GPU_RESOURCE, ReplicaResources,
     names::MAIN_CONTAINER,
     quantity::{NANOS_PER_UNIT, format_nanos, parse_nanos},
+    resources::{GPU_RESOURCE, ReplicaResources},
 };
 
 /// Kubernetes' message for a malformed quantity.
@@ -24,7 +29,7 @@ const POD_RESOURCES: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
 type CheckName = fn(&str, &Path<'_>, &mut Faults);
 
 /// Checks requests and limits of a container.
-pub(super) fn check_requirements(
+pub(crate) fn check_requirements(
     requirements: &ResourceRequirements,
     field: &Path<'_>,
     faults: &mut Faults,
@@ -33,7 +38,7 @@ pub(super) fn check_requirements(
 }
 
 /// Checks pod-level requests and limits.
-pub(super) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(requirements) = &pod.resources else {
         return;
     };
@@ -141,7 +146,7 @@ fn container_limit(container: &Container, resource: &str) -> Option<i128> {
 }
 
 /// Checks the pod overhead, which the API server sets from the RuntimeClass.
-pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(overhead) = &pod.overhead else {
         return;
     };
@@ -212,7 +217,7 @@ fn check_amounts(
 }
 
 /// Checks the resources of a replica group, which replace those of the main container.
-pub(super) fn check_group_resources(
+pub(crate) fn check_group_resources(
     resources: &ReplicaResources,
     pod: Option<&PodSpec>,
     field: &Path<'_>,
@@ -311,12 +316,12 @@ fn is_page_multiple(resource: &str, amount: i128) -> bool {
 }
 
 /// Whether `text` is a valid page size: a positive number of whole bytes.
-pub(super) fn is_page_size(text: &str) -> bool {
+pub(crate) fn is_page_size(text: &str) -> bool {
     parse_nanos(text).is_some_and(|page| page > 0 && page % NANOS_PER_UNIT == 0)
 }
 
 /// Checks an amount of a resource.
-pub(super) fn check_quantity(
+pub(crate) fn check_quantity(
     resource: &str,
     quantity: &Quantity,
     field: &Path<'_>,

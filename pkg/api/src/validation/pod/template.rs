@@ -2,17 +2,21 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::{
-    api::core::v1::{PodSpec, PodTemplateSpec},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
 use super::{
-    Fault, Faults, Path, annotations, containers, dns, names, quantities, scheduling, security,
-    value_checks::{check_between, check_not_negative, check_one_of, check_required},
-    volumes,
+    annotations, containers, dns, metadata::check_metadata, quantities, scheduling, security,
+    template_context::TemplateContext, volumes,
 };
-use crate::{DIJobSpec, Role};
+use crate::{
+    dijob::DIJobSpec,
+    validation::{
+        fault::{Fault, Faults},
+        names,
+        path::Path,
+        value_checks::{check_between, check_not_negative, check_one_of, check_required},
+    },
+};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 /// PriorityClasses of every cluster and their values.
@@ -21,21 +25,10 @@ const SYSTEM_CLASSES: [(&str, i32); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 ];
-/// Maximum size of all annotations together, in bytes.
-const MAX_ANNOTATIONS_SIZE: usize = 262_144;
 const MAX_SECONDS: i64 = i32::MAX as i64;
 
-/// The role and job that a template belongs to.
-#[derive(Clone, Copy)]
-pub(super) struct TemplateContext<'a> {
-    pub(super) role: Role,
-    /// The job, which adds volumes and a PriorityClass; `None` for aggregators, because many jobs
-    /// share their template.
-    pub(super) job: Option<&'a DIJobSpec>,
-}
-
 /// Checks the pod template of a role.
-pub(super) fn check_template(
+pub(crate) fn check_template(
     template: &PodTemplateSpec,
     field: &Path<'_>,
     context: TemplateContext<'_>,
@@ -58,25 +51,6 @@ pub(super) fn check_template(
     security::check_pod_context(pod, &field, faults);
     scheduling::check_scheduling(pod, &field, faults);
     dns::check_dns(pod, &field, faults);
-}
-
-/// Checks labels and annotations.
-pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
-    let labels = field.child("labels");
-    for (key, value) in metadata.labels.iter().flatten() {
-        names::check_qualified_name(key, &labels, faults);
-        names::check_label_value(value, &labels, faults);
-    }
-    let annotations = field.child("annotations");
-    let mut size = 0;
-    for (key, value) in metadata.annotations.iter().flatten() {
-        // The API server also allows an upper-case prefix in annotation keys.
-        names::check_qualified_name(&key.to_lowercase(), &annotations, faults);
-        size += key.len() + value.len();
-    }
-    if size > MAX_ANNOTATIONS_SIZE {
-        faults.push(Fault::too_long(annotations, MAX_ANNOTATIONS_SIZE));
-    }
 }
 
 /// Checks the preemption policy. The pod builder drops it together with an empty class if the job

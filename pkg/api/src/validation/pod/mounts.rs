@@ -4,15 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
-use super::{
-    Fault, Faults, Path,
-    expansion::Variables,
-    template::TemplateContext,
-    value_checks::{
-        check_no_backsteps, check_optional_one_of, check_relative_path, check_required,
+use super::{expansion::Variables, template_context::TemplateContext};
+use crate::{
+    role::Role,
+    validation::{
+        fault::{Fault, Faults},
+        path::Path,
+        value_checks::{
+            check_no_backsteps, check_optional_one_of, check_relative_path, check_required,
+        },
     },
 };
-use crate::Role;
 
 const RECURSIVE_READ_ONLY_MODES: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 const PROPAGATION_MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];

@@ -2,7 +2,12 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SeccompProfile, Toleration};
 
-use super::{Fault, Faults, Path, scheduling, value_checks::check_relative_path};
+use super::scheduling;
+use crate::validation::{
+    fault::{Fault, Faults},
+    path::Path,
+    value_checks::check_relative_path,
+};
 
 /// Prefixes of profile annotations; the container name follows.
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";

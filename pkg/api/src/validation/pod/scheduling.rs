@@ -10,8 +10,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 
-use super::{
-    Fault, Faults, Path, names,
+use super::super::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{check_one_of, check_optional_one_of, check_required},
 };
 

@@ -6,8 +6,11 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, PodSpec, Volume, VolumeProjection,
 };
 
-use super::{
-    Fault, Faults, Path, disks, env, names, quantities, storage,
+use super::{disks, env, quantities, storage};
+use crate::validation::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
@@ -42,7 +45,7 @@ const FIELDS: [&str; 5] = [
 ];
 
 /// Checks names and types of volumes; `pod` is `None` for the volumes of a job.
-pub(super) fn check_volumes(
+pub(crate) fn check_volumes(
     volumes: &[Volume],
     pod: Option<&PodSpec>,
     field: &Path<'_>,

@@ -6,12 +6,14 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile,
 };
 
-use super::{
-    Fault, Faults, Path, names,
+use super::windows;
+use crate::validation::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{
         check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
     },
-    windows,
 };
 
 /// The profile type for files of the node.

@@ -2,6 +2,9 @@
 
 use std::net::Ipv6Addr;
 
+/// Pull policies of images of containers and volumes.
+pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
 /// Whether a kubelet can parse this image reference. The API server does not check it.
 pub(super) fn is_image_reference(image: &str) -> bool {
     let (rest, digest) = match image.split_once('@') {

@@ -5,11 +5,14 @@ use k8s_openapi::api::core::v1::{
     ResourceFieldSelector,
 };
 
-use super::{
-    Fault, Faults, Path, names, quantities,
+use super::quantities;
+use crate::quantity::{NANOS_PER_UNIT, parse_nanos};
+use crate::validation::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{check_one_of, check_relative_path, check_required},
 };
-use crate::quantity::{NANOS_PER_UNIT, parse_nanos};
 
 /// Pod fields that a variable can refer to.
 const POD_FIELDS: [&str; 9] = [

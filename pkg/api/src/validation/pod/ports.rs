@@ -2,21 +2,23 @@ use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
-use super::{
-    Fault, Faults, Path, names,
+use super::super::{
+    fault::{Fault, Faults},
+    names,
+    path::Path,
     value_checks::{check_between, check_one_of},
 };
 use crate::{
-    Role,
     names::{MAIN_CONTAINER, PORT_NAME, ports},
+    role::Role,
 };
 
 /// Highest port number.
-pub(super) const MAX_PORT: i32 = 65535;
+pub(crate) const MAX_PORT: i32 = 65535;
 const PORT_RANGE: (i64, i64) = (1, MAX_PORT as i64);
 
 /// Checks numbers, protocols and names of a container's ports.
-pub(super) fn check_container_ports(container: &Container, field: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn check_container_ports(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let ports = container.ports.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -38,7 +40,7 @@ pub(super) fn check_container_ports(container: &Container, field: &Path<'_>, fau
 }
 
 /// Checks the ports of all containers of a pod for conflicts.
-pub(super) fn check_pod_ports(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn check_pod_ports(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
     check_own_port_unique(pod, field, faults);
     let mut taken: HashSet<_> = added_host_port(pod, role)
         .map(|number| format!("TCP//{number}"))
@@ -107,7 +109,7 @@ fn added_host_port(pod: &PodSpec, role: Role) -> Option<i32> {
 /// Checks that no other port conflicts with those of ddp learners on the node's network: from
 /// `first` on, one for each GPU. An unnamed port of the main container counts as a port of the ddp
 /// learner.
-pub(super) fn check_ddp_ports(
+pub(crate) fn check_ddp_ports(
     pod: &PodSpec,
     first: i32,
     sizes: &BTreeSet<i32>,
@@ -183,7 +185,7 @@ fn check_own_port_unique(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
 }
 
 /// Checks that the main container of a learner does not use port names of ddp learners.
-pub(super) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, container) in pod.containers.iter().enumerate() {
         if container.name != MAIN_CONTAINER {
             continue;
@@ -207,7 +209,7 @@ pub(super) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut
 }
 
 /// Whether a container has a port of this name, in its template or added by the pod builder.
-pub(super) fn has_port_named(container: &Container, pod: &PodSpec, wanted: &str) -> bool {
+pub(crate) fn has_port_named(container: &Container, pod: &PodSpec, wanted: &str) -> bool {
     let is_ddp = wanted == ports::MASTER_NAME || wanted.starts_with(ports::GPU_NAME_PREFIX);
     let is_own = wanted == PORT_NAME && own_port(pod).is_none();
     let is_added = container.name == MAIN_CONTAINER && (is_own || is_ddp);
@@ -230,7 +232,7 @@ fn name_of(port: &ContainerPort) -> &str {
 }
 
 /// Returns the replica's own port if its template names one.
-pub(super) fn own_port(pod: &PodSpec) -> Option<i32> {
+pub(crate) fn own_port(pod: &PodSpec) -> Option<i32> {
     let mut ports = pod.containers.iter().flat_map(|c| c.ports.iter().flatten());
     let own = ports.find(|port| name_of(port) == PORT_NAME)?;
     Some(own.container_port)

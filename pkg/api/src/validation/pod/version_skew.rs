@@ -32,7 +32,7 @@ const OLD_MAX_SEARCH_LEN: usize = 256;
 const MIN_MEMORY: i128 = 1 << 20;
 
 /// Adds the warnings of a decoded pod.
-pub(super) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
+pub(crate) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
         for (i, container) in list.iter().enumerate() {
@@ -213,7 +213,7 @@ fn resource_warning(source: &ResourceFieldSelector) -> Option<String> {
 }
 
 /// An API server drops a volume type that it does not know, and rejects the volume without one.
-pub(super) fn warn_about_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<String>) {
+pub(crate) fn warn_about_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<String>) {
     for (i, volume) in volumes.iter().enumerate() {
         let field = format!("{field}.volumes[{i}]");
         if let Some(ephemeral) = &volume.ephemeral {
