@@ -55,27 +55,12 @@ pub(crate) async fn mutate_job<T>(
             Ok(_) => draft.is_noop(&job),
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
-        if is_final && std::mem::take(&mut is_cached) {
-            let newest = match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
-                Ok(Ok(newest)) => Some(newest),
-                // A not-found counts only if the cache agrees: an API server that just started may
-                // not know the job yet.
-                Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => {
-                    return Err(gone);
-                }
-                // DI-engine exits on a rejection, and the cached reason may be outdated.
-                // See docs/decisions/0007.
-                Ok(Err(_)) | Err(_) if answer.is_err() => {
-                    let why = "the DIJob could not be read from the API server";
-                    return Err(Error::Unavailable(why.to_owned()));
-                }
-                Ok(Err(_)) | Err(_) => None,
-            };
-            let is_newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
-            if let Some(newest) = newest.filter(is_newer) {
-                job = newest;
-                continue;
-            }
+        if is_final
+            && std::mem::take(&mut is_cached)
+            && let Some(newest) = read_newer_job(state, key, &job, answer.is_err()).await?
+        {
+            job = newest;
+            continue;
         }
         let answer = answer?;
         if is_final {
@@ -99,6 +84,30 @@ pub(crate) async fn mutate_job<T>(
             "Writing the DIJob failed, retrying"
         );
         job = reread_job(state, key, attempts, started).await?;
+    }
+}
+
+/// Reads the job from the API server, and returns it if it is newer than `cached`.
+async fn read_newer_job(
+    state: &SharedState,
+    key: &Key,
+    cached: &JobRef,
+    is_rejected: bool,
+) -> Result<Option<JobRef>> {
+    match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
+        Ok(Ok(newest)) => {
+            let is_newer = newest.resource_version() != cached.resource_version();
+            Ok(is_newer.then_some(newest))
+        }
+        // A not-found counts only if the cache agrees: an API server that just started may not know
+        // the job yet.
+        Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => Err(gone),
+        // DI-engine exits on a rejection, and the cached reason may be outdated.
+        // See docs/decisions/0007.
+        Ok(Err(_)) | Err(_) if is_rejected => Err(Error::Unavailable(
+            "the DIJob could not be read from the API server".to_owned(),
+        )),
+        Ok(Err(_)) | Err(_) => Ok(None),
     }
 }
 
