@@ -30,15 +30,15 @@ pub(super) fn plan_addition(
     draft: &mut JobChange,
 ) -> Result<Vec<(Role, String)>> {
     let request_key = addition.request_key;
+    let description = addition.request.description();
     let coordinator_instance = coordinator_instance(addition, job).map(|own| own.id);
-    if is_replay(addition, job)? {
+    if is_replay(addition, job, &description)? {
         let instance = coordinator_instance.as_deref();
         return Ok(entries_of_request(&mut draft.plan, request_key, instance));
     }
     check_job_active(job)?;
     check_roles(job, &addition.roles)?;
     // Create the record first: a rollback removes the entries planned after its time.
-    let description = addition.request.description();
     let record = history::new_record(RequestKind::Add, request_key, &description, Vec::new());
     let request = Request {
         coordinator_instance,
@@ -58,10 +58,9 @@ pub(super) fn plan_addition(
 }
 
 /// Whether an earlier attempt of the request has changed the plan. See docs/decisions/0009.
-fn is_replay(addition: &Addition<'_>, job: &JobView) -> Result<bool> {
-    let description = addition.request.description();
+fn is_replay(addition: &Addition<'_>, job: &JobView, description: &str) -> Result<bool> {
     let (kind, key, now) = (RequestKind::Add, addition.request_key, Timestamp::now());
-    Ok(history::find_replay(job, kind, key, &description, now)?.is_some())
+    Ok(history::find_replay(job, kind, key, description, now)?.is_some())
 }
 
 /// Fails if the job cannot have replicas of one of the roles.
