@@ -7,11 +7,11 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
 use tokio::{sync::Semaphore, time::Instant};
 
+use self::ttl_cache::TtlCache;
 use crate::{
-    Result,
-    review::{AccessQuery, PodCreateCheck, ReviewResponse},
+    error::Result,
+    review::{AccessQuery, Authorization, ReviewResponse},
 };
-use ttl_cache::TtlCache;
 
 /// Maximum number of concurrent queries. Further queries wait, so that many new jobs do not
 /// overload the API server.
@@ -40,23 +40,24 @@ impl Access {
         }
     }
 
-    /// Builds the response of a check. Denies the request if the API server does not respond.
+    /// Asks the API server, and returns the response to the request. Denies the request if the API
+    /// server does not respond.
     ///
     /// # Errors
     /// When the response cannot be encoded.
-    pub async fn authorize_request(&self, check: PodCreateCheck) -> Result<ReviewResponse> {
-        if self.allowed.contains_valid(check.access_query()) {
-            return check.allow_response();
+    pub async fn authorize(&self, authorization: Authorization) -> Result<ReviewResponse> {
+        if self.allowed.contains_valid(authorization.access_query()) {
+            return authorization.allow_response();
         }
-        match self.query_api_server(check.access_query()).await {
-            Ok(true) => check.allow_response(),
-            Ok(false) => check.deny_response(),
+        match self.query_api_server(authorization.access_query()).await {
+            Ok(true) => authorization.allow_response(),
+            Ok(false) => authorization.deny_response(),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "Cannot check whether a user may create pods, denying the request"
                 );
-                check.error_response()
+                authorization.error_response()
             }
         }
     }

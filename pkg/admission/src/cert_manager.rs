@@ -5,8 +5,15 @@ use kube::Client;
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Certificates, Error, Metrics, Renewal, Result, ServingCert, Settings,
-    certificate::parse_validity, certificate_dir, inject, secret,
+    certificate::{ServingCert, parse_validity},
+    certificate_dir,
+    error::{Error, Result},
+    inject,
+    metrics::Metrics,
+    renewal::Renewal,
+    secret,
+    settings::Settings,
+    tls::Certificates,
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);

@@ -10,7 +10,10 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::{Error, Renewal, Result};
+use crate::{
+    error::{Error, Result},
+    renewal::Renewal,
+};
 
 /// Maximum time by which the start of a certificate is backdated, for machines with a slow clock.
 const MAX_BACKDATE: Duration = Duration::from_secs(2 * 60 * 60);

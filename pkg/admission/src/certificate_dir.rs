@@ -5,7 +5,11 @@ use std::{fs, path::Path};
 
 use jiff::Timestamp;
 
-use crate::{Error, Renewal, Result, ServingCert, certificate::parse_validity};
+use crate::{
+    certificate::{ServingCert, parse_validity},
+    error::{Error, Result},
+    renewal::Renewal,
+};
 
 /// Reads the certificate in `dir` and checks that it can be served.
 ///

@@ -1,8 +1,9 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use di_cache::CallError;
+use di_serve::BodyError;
 
-use crate::Renewal;
+use crate::renewal::Renewal;
 
 /// An error of the webhooks or of their certificate.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +11,10 @@ pub enum Error {
     /// The body of a request is not a supported `AdmissionReview`.
     #[error("malformed AdmissionReview: {0}")]
     Malformed(String),
+
+    /// The body of a request cannot be read.
+    #[error("{}", body_error_message(.0))]
+    Body(BodyError),
 
     /// A response cannot be encoded as JSON.
     #[error("cannot encode the response to an AdmissionReview")]
@@ -62,6 +67,16 @@ pub enum Error {
     /// The server stopped without a shutdown request.
     #[error("the webhook server stopped unexpectedly")]
     Stopped,
+}
+
+fn body_error_message(error: &BodyError) -> String {
+    match error {
+        BodyError::TooLarge(_) => {
+            "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 impl Error {

@@ -15,8 +15,8 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    Error, Result, Settings,
-    settings::{CALL_TIMEOUT, FIELD_MANAGER},
+    error::{Error, Result},
+    settings::{CALL_TIMEOUT, FIELD_MANAGER, Settings},
 };
 
 /// A webhook configuration in the version that was read.

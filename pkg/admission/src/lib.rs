@@ -6,6 +6,7 @@
 mod access;
 mod cert_manager;
 mod certificate;
+mod certificate_check;
 mod certificate_dir;
 mod error;
 mod inject;
@@ -26,9 +27,10 @@ use tokio::{
 pub use self::{
     access::Access,
     certificate::ServingCert,
+    certificate_check::needs_renewal,
     error::{Error, Result},
     metrics::Metrics,
-    renewal::{Renewal, needs_renewal},
+    renewal::Renewal,
     server::{router, serve},
     settings::Settings,
 };

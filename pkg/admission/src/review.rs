@@ -1,37 +1,32 @@
 //! Pure functions from the body of an admission review to its response.
 
-mod pod_create_check;
+mod access_query;
+mod authorization;
+mod pod_template;
+mod request;
+mod response;
 mod status;
-mod user;
 mod validation;
 mod value_count;
-mod wire;
 
 use di_api::default_patch;
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::Result;
-use pod_create_check::Scope;
-use validation::ValidationResult;
-use wire::{ObjectMetaOnly, Request, Review};
+use self::{
+    access_query::Scope,
+    pod_template::changes_pod_template,
+    request::{Kind, ObjectMetaOnly, Request, Review, decode_new_job, decode_review},
+    validation::ValidationResult,
+    value_count::is_within_value_limit,
+};
+use crate::error::Result;
 
-pub use pod_create_check::{AccessQuery, PodCreateCheck};
+pub use self::{access_query::AccessQuery, authorization::Authorization, response::ReviewResponse};
 
 /// Size of a body in bytes above which its JSON values are counted before it is decoded, one body at
 /// a time. A smaller body cannot contain enough values to need much memory.
 pub(crate) const LARGE_BODY_BYTES: usize = 64 << 10;
-
-/// The response to an admission review.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReviewResponse {
-    /// Whether the request is allowed.
-    pub allowed: bool,
-    /// HTTP status for the author of the request: 200 if it is allowed.
-    pub code: u16,
-    /// The `AdmissionReview` with the response as JSON, in the API version of the request.
-    pub body: Vec<u8>,
-}
 
 /// The outcome of the validation of an object.
 #[derive(Clone, Debug)]
@@ -39,7 +34,13 @@ pub enum ReviewOutcome {
     /// The response, independent of the author.
     Final(ReviewResponse),
     /// The object is valid. The API server must authorize its author.
-    NeedsAuthorization(Box<PodCreateCheck>),
+    NeedsAuthorization(Box<Authorization>),
+}
+
+impl From<ReviewResponse> for ReviewOutcome {
+    fn from(response: ReviewResponse) -> Self {
+        Self::Final(response)
+    }
 }
 
 /// Sets the defaults of a `DIJob`; an `AggregatorConfig` has none.
@@ -50,19 +51,15 @@ pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
     if let Some(response) = check_value_limit(body)? {
         return Ok(response);
     }
-    let Review {
-        request, object, ..
-    } = wire::decode_review::<Value>(body)?;
-    let Some(object) = object else {
-        return request.allow(Vec::new());
+    let review = decode_review::<Value>(body)?;
+    let request = review.request;
+    let Some(object) = review.object else {
+        return ReviewResponse::allow(&request, Vec::new());
     };
-    match Kind::from_request(&request) {
-        Some(Kind::DIJob) => match default_patch(&object) {
-            Patch(operations) if operations.is_empty() => request.allow(Vec::new()),
-            patch => request.allow_with_patch(&patch),
-        },
-        Some(Kind::AggregatorConfig) => request.allow(Vec::new()),
-        None => request.deny(&status::unsupported_kind(&request.kind)),
+    match request.supported_kind() {
+        Some(Kind::DIJob) => set_defaults(&request, &object),
+        Some(Kind::AggregatorConfig) => ReviewResponse::allow(&request, Vec::new()),
+        None => deny_unsupported_kind(&request),
     }
 }
 
@@ -72,61 +69,68 @@ pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
 /// When the body is not an `AdmissionReview`.
 pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
     if let Some(response) = check_value_limit(body)? {
-        return Ok(ReviewOutcome::Final(response));
+        return Ok(response.into());
     }
-    if let Some((request, job)) = wire::decode_new_job(body) {
+    if let Some((request, job)) = decode_new_job(body) {
         let scope = Scope::for_object(Kind::DIJob, &request.namespace);
-        let result = ValidationResult::for_new_dijob(*job);
-        return build_outcome(request, result, Some(scope));
+        return admit(request, ValidationResult::for_new_dijob(*job), Some(scope));
     }
-    let Review {
-        request,
-        object,
-        replaced,
-    } = wire::decode_review::<Value>(body)?;
-    let Some(new) = object else {
-        return request.allow(Vec::new()).map(ReviewOutcome::Final);
+    let review = decode_review::<Value>(body)?;
+    let request = review.request;
+    let (Some(new), old) = (review.object, review.replaced.as_ref()) else {
+        return Ok(ReviewResponse::allow(&request, Vec::new())?.into());
     };
-    let Some(kind) = Kind::from_request(&request) else {
-        let denial = request.deny(&status::unsupported_kind(&request.kind));
-        return denial.map(ReviewOutcome::Final);
+    let Some(kind) = request.supported_kind() else {
+        return Ok(deny_unsupported_kind(&request)?.into());
     };
-    let old = replaced.as_ref();
     // Controllers must be able to remove the finalizers of a deleted object, even if it is invalid.
     if old.is_some_and(is_deleting) {
-        return request.allow(Vec::new()).map(ReviewOutcome::Final);
+        return Ok(ReviewResponse::allow(&request, Vec::new())?.into());
     }
     let result = match kind {
         Kind::DIJob => ValidationResult::for_dijob(old, &new),
         Kind::AggregatorConfig => ValidationResult::for_aggregator_config(old, &new),
     };
-    let sets_templates =
-        old.is_none_or(|old| pod_create_check::changes_pod_template(kind, old, &new));
-    let scope = sets_templates.then(|| Scope::for_object(kind, &request.namespace));
-    build_outcome(request, result, scope)
+    let sets_template = old.is_none_or(|old| changes_pod_template(kind, old, &new));
+    let scope = sets_template.then(|| Scope::for_object(kind, &request.namespace));
+    admit(request, result, scope)
 }
 
 /// The response to a review with too many JSON values to be decoded; `None` if it is within the
 /// limit.
 fn check_value_limit(body: &[u8]) -> Result<Option<ReviewResponse>> {
-    if body.len() <= LARGE_BODY_BYTES || value_count::is_within_value_limit(body)? {
+    if body.len() <= LARGE_BODY_BYTES || is_within_value_limit(body)? {
         return Ok(None);
     }
     let Review {
         request,
         object,
         replaced,
-    } = wire::decode_review::<ObjectMetaOnly>(body)?;
+    } = decode_review::<ObjectMetaOnly>(body)?;
     let is_deletion = object.is_none() || replaced.is_some_and(|old| old.is_deleting());
     let response = if is_deletion {
-        request.allow(Vec::new())
+        ReviewResponse::allow(&request, Vec::new())
     } else {
-        request.deny(&status::too_many_values(&request))
+        ReviewResponse::deny(&request, &status::too_many_values(&request), Vec::new())
     };
     response.map(Some)
 }
 
-fn build_outcome(
+fn set_defaults(request: &Request, job: &Value) -> Result<ReviewResponse> {
+    match default_patch(job) {
+        Patch(operations) if operations.is_empty() => ReviewResponse::allow(request, Vec::new()),
+        patch => ReviewResponse::allow_with_patch(request, &patch),
+    }
+}
+
+fn deny_unsupported_kind(request: &Request) -> Result<ReviewResponse> {
+    let unsupported = status::unsupported_kind(&request.kind);
+    ReviewResponse::deny(request, &unsupported, Vec::new())
+}
+
+/// Denies an invalid object. A valid one is allowed, after authorization if it sets a pod template:
+/// `scope` says where its pods run.
+fn admit(
     request: Request,
     result: ValidationResult,
     scope: Option<Scope>,
@@ -134,32 +138,14 @@ fn build_outcome(
     let ValidationResult { faults, warnings } = result;
     if !faults.is_empty() {
         let invalid = status::invalid_object(&request, &faults);
-        let denial = request.deny_and_warn(&invalid, warnings);
-        return denial.map(ReviewOutcome::Final);
+        return Ok(ReviewResponse::deny(&request, &invalid, warnings)?.into());
     }
-    match scope {
-        Some(scope) => Ok(ReviewOutcome::NeedsAuthorization(Box::new(
-            PodCreateCheck::new(request, scope, warnings),
+    Ok(match scope {
+        Some(scope) => ReviewOutcome::NeedsAuthorization(Box::new(Authorization::new(
+            request, scope, warnings,
         ))),
-        None => request.allow(warnings).map(ReviewOutcome::Final),
-    }
-}
-
-/// A kind that the webhooks support.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    DIJob,
-    AggregatorConfig,
-}
-
-impl Kind {
-    fn from_request(request: &Request) -> Option<Self> {
-        match request.kind.kind.as_str() {
-            "DIJob" if request.is_supported() => Some(Self::DIJob),
-            "AggregatorConfig" if request.is_supported() => Some(Self::AggregatorConfig),
-            _ => None,
-        }
-    }
+        None => ReviewResponse::allow(&request, warnings)?.into(),
+    })
 }
 
 /// Whether a stored object is being deleted. Do not use it for the new object: its author can set

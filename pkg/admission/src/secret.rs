@@ -10,8 +10,11 @@ use kube::{
 };
 
 use crate::{
-    Error, Renewal, Result, ServingCert, Settings, needs_renewal,
-    settings::{CALL_TIMEOUT, FIELD_MANAGER},
+    certificate::ServingCert,
+    certificate_check::needs_renewal,
+    error::{Error, Result},
+    renewal::Renewal,
+    settings::{CALL_TIMEOUT, FIELD_MANAGER, Settings},
 };
 
 const TYPE: &str = "kubernetes.io/tls";

@@ -18,12 +18,13 @@ use axum::{
 use di_serve::{BodyError, Certificates, Limits, Server, read_body, tls_config};
 use tokio::net::TcpListener;
 
+use self::body_memory::{BodyMemory, MAX_BODY_BYTES, MemoryReservation};
 use crate::{
-    Access, Error, Metrics, Result,
-    metrics::Outcome,
+    access::Access,
+    error::{Error, Result},
+    metrics::{Metrics, Outcome},
     review::{self, ReviewOutcome, ReviewResponse},
 };
-use body_memory::{BodyMemory, MAX_BODY_BYTES, MemoryReservation};
 
 /// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,41 +74,32 @@ pub async fn serve(
 
 async fn handle_mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
     let received_at = Instant::now();
-    let response = webhooks.handle_body(request, review::mutate).await;
-    webhooks.build_response("mutate", received_at, response)
+    let result = webhooks.review(request, review::mutate).await;
+    webhooks.build_response("mutate", received_at, result)
 }
 
 async fn handle_validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
     let received_at = Instant::now();
-    let outcome = webhooks.handle_body(request, review::validate).await;
-    let response = match outcome {
-        Ok(Ok(ReviewOutcome::NeedsAuthorization(check))) => {
-            Ok(webhooks.access.authorize_request(*check).await)
+    let result = match webhooks.review(request, review::validate).await {
+        Ok(ReviewOutcome::NeedsAuthorization(authorization)) => {
+            webhooks.access.authorize(*authorization).await
         }
-        Ok(Ok(ReviewOutcome::Final(response))) => Ok(Ok(response)),
-        Ok(Err(error)) => Ok(Err(error)),
-        Err(rejection) => Err(rejection),
+        Ok(ReviewOutcome::Final(response)) => Ok(response),
+        Err(error) => Err(error),
     };
-    webhooks.build_response("validate", received_at, response)
+    webhooks.build_response("validate", received_at, result)
 }
 
-/// Error response when the body could not be read: status and message.
-type Rejection = (StatusCode, &'static str);
-
 impl Webhooks {
-    /// Reads the body and passes it to `handler`.
-    async fn handle_body<T>(
-        &self,
-        request: Request,
-        handler: fn(&[u8]) -> Result<T>,
-    ) -> Result<Result<T>, Rejection> {
+    /// Reads the body and reviews it. Releases its memory before it returns.
+    async fn review<T>(&self, request: Request, review: fn(&[u8]) -> Result<T>) -> Result<T> {
         let (body, _reservation) = self.read_body(request).await?;
         let _permit = self.memory.decode_permit(body.len()).await;
-        Ok(handler(&body))
+        review(&body)
     }
 
     /// Reads the body. Returns it with the reservation of its memory.
-    async fn read_body(&self, request: Request) -> Result<(Vec<u8>, MemoryReservation), Rejection> {
+    async fn read_body(&self, request: Request) -> Result<(Vec<u8>, MemoryReservation)> {
         let mut reservation = self.memory.new_reservation();
         let read = read_body(
             request.into_body(),
@@ -123,58 +115,47 @@ impl Webhooks {
                 Ok((bytes, reservation))
             },
         );
-        read.await.map_err(|error| match error {
-            BodyError::TooLarge(_) => TOO_LARGE,
-            BodyError::Incomplete => (StatusCode::BAD_REQUEST, "the request body is incomplete"),
-            BodyError::Timeout => (
-                StatusCode::REQUEST_TIMEOUT,
-                "timed out waiting for the request body",
-            ),
-        })
+        read.await.map_err(Error::Body)
     }
 
     fn build_response(
         &self,
         webhook: &'static str,
         received_at: Instant,
-        result: Result<Result<ReviewResponse>, Rejection>,
+        result: Result<ReviewResponse>,
     ) -> Response {
         let outcome = match &result {
-            Ok(Ok(response)) if response.allowed => Outcome::Allowed,
-            Ok(Ok(response)) if response.code >= 500 => Outcome::AuthorizationUnknown,
-            Ok(Ok(_)) => Outcome::Denied,
-            Ok(Err(_)) | Err(_) => Outcome::Malformed,
+            Ok(response) if response.allowed => Outcome::Allowed,
+            Ok(response) if response.code >= 500 => Outcome::AuthorizationUnknown,
+            Ok(_) => Outcome::Denied,
+            Err(_) => Outcome::Malformed,
         };
         self.metrics
             .record_review(webhook, outcome, received_at.elapsed());
         match result {
-            Ok(Ok(ReviewResponse { body, .. })) => {
+            Ok(ReviewResponse { body, .. }) => {
                 ([(header::CONTENT_TYPE, "application/json")], body).into_response()
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(
                     webhook,
                     error = &error as &dyn std::error::Error,
                     "Rejected an admission review"
                 );
-                let status = match error {
-                    Error::Malformed(_) => StatusCode::BAD_REQUEST,
-                    _ => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                (status, error.to_string()).into_response()
-            }
-            Err(rejection) => {
-                tracing::warn!(webhook, error = rejection.1, "Rejected an admission review");
-                rejection.into_response()
+                (status_code(&error), error.to_string()).into_response()
             }
         }
     }
 }
 
-const TOO_LARGE: Rejection = (
-    StatusCode::PAYLOAD_TOO_LARGE,
-    "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size",
-);
+fn status_code(error: &Error) -> StatusCode {
+    match error {
+        Error::Malformed(_) | Error::Body(BodyError::Incomplete) => StatusCode::BAD_REQUEST,
+        Error::Body(BodyError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::Body(BodyError::Timeout) => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
 
 #[cfg(test)]
 mod peer_tests;

@@ -1,6 +1,6 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::Reason;
+use crate::reason::Reason;
 
 /// The condition types of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

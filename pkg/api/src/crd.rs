@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{AggregatorConfig, DIJob, names};
+use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, names};
 
 /// Returns the CRDs of both kinds, ready to be applied.
 ///

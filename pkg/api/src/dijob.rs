@@ -3,7 +3,13 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTAINER, quantity};
+use crate::{
+    names::MAIN_CONTAINER,
+    quantity,
+    resources::{GPU_RESOURCE, ReplicaResources},
+    role::Role,
+    status::DIJobStatus,
+};
 
 /// Desired state of the job.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -12,6 +12,7 @@ pub mod names;
 mod patch;
 pub mod quantity;
 mod reason;
+mod resources;
 mod role;
 mod status;
 pub mod validation;
@@ -26,8 +27,9 @@ pub use dijob::{
 };
 pub use patch::{guarded_patch, guarded_patches};
 pub use reason::Reason;
+pub use resources::{GPU_RESOURCE, ReplicaResources};
 pub use role::Role;
 pub use status::{
-    CoordinatorStatus, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry,
-    ReplicaCounts, ReplicaResources, RequestKind, RequestRecord,
+    CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, Phase, PlanEntry, ReplicaCounts,
+    RequestKind, RequestRecord,
 };

@@ -1,7 +1,10 @@
 //! The names that other programs depend on: API group, labels, environment variables, ports and
 //! object names.
 
-use crate::Role;
+pub mod env;
+pub mod ports;
+
+use crate::role::Role;
 
 /// API group of both kinds.
 pub const GROUP: &str = "diengine.opendilab.org";
@@ -54,41 +57,12 @@ pub const JOB_ANNOTATIONS: [&str; 3] = [
 /// Annotation of a pod: its replica group. Adoption reads it if the plan entry is lost.
 pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
 
-/// Default ports of replicas, and further ports of learner groups.
-pub mod ports {
-    /// Default port of a collector.
-    pub const COLLECTOR: i32 = 22270;
-    /// Default port of a learner, and of the first process of a ddp learner.
-    pub const LEARNER: i32 = 22271;
-    /// Default port of an aggregator.
-    pub const AGGREGATOR: i32 = 22272;
-    /// Default port of a coordinator.
-    pub const COORDINATOR: i32 = 22273;
-    /// Rendezvous port of a learner group, see [`master_port`].
-    pub const MASTER: i32 = 10314;
-    /// Name of the rendezvous port.
-    pub const MASTER_NAME: &str = "master-port";
-    /// Name prefix of the ports of a ddp learner's further processes; their number follows.
-    pub const GPU_NAME_PREFIX: &str = "gpu-port-";
-
-    /// Returns the rendezvous port of `processes` processes on the ports from `first` on:
-    /// [`MASTER`], or the port after theirs if they use `MASTER`.
-    pub fn master_port(first: i32, processes: i32) -> i32 {
-        let next = first.saturating_add(processes);
-        if (first..next).contains(&MASTER) {
-            next
-        } else {
-            MASTER
-        }
-    }
-}
-
 /// Label keys and fixed values.
 pub mod labels {
     /// Key of [`GROUP_VALUE`].
     pub const GROUP: &str = "group-name";
     /// Value of `group-name`.
-    pub const GROUP_VALUE: &str = super::GROUP;
+    pub const GROUP_VALUE: &str = crate::names::GROUP;
     /// Key of the job's name.
     pub const JOB: &str = "dijob-name";
     /// Key of [`CONTROLLER_VALUE`].
@@ -109,42 +83,6 @@ pub mod labels {
     pub const AGGREGATOR: &str = "aggregator-name";
     /// Selects every pod and service of the orchestrator's jobs.
     pub const SELECTOR: &str = "group-name=diengine.opendilab.org,controller-name=di-operator";
-}
-
-/// Environment variables of every replica.
-pub mod env {
-    /// Namespace of the pod.
-    pub const POD_NAMESPACE: &str = "KUBERNETES_POD_NAMESPACE";
-    /// Name of the pod.
-    pub const POD_NAME: &str = "KUBERNETES_POD_NAME";
-    /// Address of the replica endpoint, `host:port`.
-    pub const SERVER_URL: &str = "KUBERNETES_SERVER_URL";
-    /// Prefix of the endpoint's paths.
-    pub const SERVER_API_VERSION: &str = "KUBERNETES_SERVER_API_VERSION";
-    /// Address of the job's coordinator, `pod.namespace:port`.
-    pub const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
-    /// Index of the replica within its role; a replacement keeps it.
-    pub const REPLICA_INDEX: &str = "DI_REPLICA_INDEX";
-    /// The coordinator's own port.
-    pub const COORDINATOR_PORT: &str = "COORDINATOR_PORT";
-    /// The collector's own port.
-    pub const COLLECTOR_PORT: &str = "COLLECTOR_PORT";
-    /// The own port of a learner or ddp learner.
-    pub const LEARNER_PORT: &str = "LEARNER_PORT";
-    /// The aggregator's own port.
-    pub const AGGREGATOR_PORT: &str = "AGGREGATOR_PORT";
-    /// Address of a ddp learner's aggregator.
-    pub const AGGREGATOR_URL: &str = "KUBERNETES_AGGREGATOR_URL";
-    /// Number of processes of the learner group.
-    pub const WORLD_SIZE: &str = "WORLD_SIZE";
-    /// Number of processes of this ddp learner pod.
-    pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
-    /// Rank of a ddp learner pod's first process.
-    pub const START_RANK: &str = "START_RANK";
-    /// Rendezvous host of the learner group.
-    pub const MASTER_ADDR: &str = "MASTER_ADDR";
-    /// Rendezvous port of the learner group.
-    pub const MASTER_PORT: &str = "MASTER_PORT";
 }
 
 /// Maximum number of GPUs of one learner; each of its processes has a port.

@@ -1,17 +1,16 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ResourceRequirements,
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{Condition, MicroTime, Time},
-    },
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConditionType, Role, is_condition_true, quantity};
+use crate::{
+    conditions::{ConditionType, is_condition_true},
+    quantity,
+    resources::ReplicaResources,
+    role::Role,
+};
 
 /// The observed state of a job. Only the orchestrator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -358,50 +357,5 @@ impl EntryState {
     #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
     pub fn is_wanted(&self) -> bool {
         matches!(self, Self::Wanted)
-    }
-}
-
-/// Resources of a replica that differ from the template, as requests and limits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ReplicaResources {
-    /// CPU request and limit (`cpu`), such as 2 or 500m. Default: as in the template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Quantity>,
-    /// Number of GPUs (`nvidia.com/gpu`), an integer. Default: as in the template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<Quantity>,
-    /// Memory request and limit (`memory`), such as 4Gi. Default: as in the template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Quantity>,
-}
-
-/// Resource name of GPUs.
-pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
-
-impl ReplicaResources {
-    /// Whether no resource differs.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Returns the set resources with their Kubernetes names.
-    pub fn named_quantities(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
-        [
-            ("cpu", &self.cpus),
-            (GPU_RESOURCE, &self.gpus),
-            ("memory", &self.memory),
-        ]
-        .into_iter()
-        .filter_map(|(name, quantity)| Some((name, quantity.as_ref()?)))
-    }
-
-    /// Overwrites requests and limits of `requirements` with the set resources.
-    pub fn apply_to(&self, requirements: &mut ResourceRequirements) {
-        for (name, quantity) in self.named_quantities() {
-            for list in [&mut requirements.requests, &mut requirements.limits] {
-                list.get_or_insert_default()
-                    .insert(name.to_owned(), quantity.clone());
-            }
-        }
     }
 }

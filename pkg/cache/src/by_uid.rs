@@ -4,7 +4,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::View;
+use crate::view::View;
 
 /// An object that is compared and hashed by its UID.
 ///

@@ -17,10 +17,14 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::{
-    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchErrors,
+    key::Key,
+    objects::{ObjectCache, PodCache, ServiceCache},
     projection::{Project, Projected},
     rate_limit::rate_limited,
+    read_only_cache::{AggregatorCache, NodeCache},
+    view::View,
     watch_backoff::WatchBackoff,
+    watch_errors::WatchErrors,
 };
 
 /// Timeout of a watch request in seconds. It limits how long a dead connection stays unnoticed.

@@ -12,7 +12,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use crate::{
-    WatchedJob, feed::watch_config, rate_limit::rate_limited, watch_backoff::WatchBackoff,
+    feed::watch_config, jobs::WatchedJob, rate_limit::rate_limited, watch_backoff::WatchBackoff,
 };
 
 /// Watches jobs, whole or as views, into the store of `writer`.

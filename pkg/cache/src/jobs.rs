@@ -15,7 +15,7 @@ use kube::{
     },
 };
 
-use crate::{Key, recent::RecentSet};
+use crate::{key::Key, recent::RecentSet};
 
 /// A watched job, whole or as a view. A job that cannot be decoded does not stop the watch.
 pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;

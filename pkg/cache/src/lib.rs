@@ -11,6 +11,7 @@ mod feed;
 mod job_stream;
 mod job_view;
 mod jobs;
+mod key;
 mod objects;
 mod projection;
 mod rate_limit;
@@ -30,7 +31,8 @@ pub use feed::{
 pub use job_stream::{job_stream, stored_jobs};
 pub use job_view::{Halt, JobView, RoleView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
-pub use objects::{Key, ObjectCache, PodCache, ServiceCache};
+pub use key::Key;
+pub use objects::{ObjectCache, PodCache, ServiceCache};
 pub use read_only_cache::{AggregatorCache, NodeCache, ReadOnlyCache};
 pub use versioned_map::VersionedMap;
 pub use view::View;

@@ -8,7 +8,7 @@ use k8s_openapi::{
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::View;
+use crate::view::View;
 
 /// A view that is made from objects of kind `K`.
 pub(crate) trait Project<K>: View {

@@ -7,7 +7,7 @@ use di_api::names;
 use di_plan::{AggregatorTemplate, NodeView};
 use kube::{Resource, ResourceExt, runtime::watcher::Event};
 
-use crate::Key;
+use crate::key::Key;
 
 /// Objects of a watch by namespace and name. This process never writes them.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::View;
+use crate::view::View;
 
 /// The objects of one job by name, with a revision that grows with each change.
 #[derive(Debug)]

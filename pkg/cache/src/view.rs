@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use di_api::Role;
 use di_plan::{PodView, ServiceView};
 
-use crate::Key;
+use crate::key::Key;
 
 /// The cached part of an object that belongs to a job.
 pub trait View: Clone + PartialEq + Send + Sync {

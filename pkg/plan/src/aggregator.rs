@@ -4,7 +4,7 @@ use di_api::{Reason, Role, names, validation};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
-use crate::ports::named_port;
+use crate::named_port::named_port;
 
 /// The pod template for the aggregators of a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt};
 
 use crate::{
-    Job,
+    job::Job,
     ports::{master_port, port_of_entry, replica_ports},
     resource_share::ResourceShare,
 };

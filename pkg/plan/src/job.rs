@@ -4,7 +4,7 @@ use di_api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use crate::ports::named_port;
+use crate::named_port::named_port;
 
 /// The part of a job that the functions of this crate need.
 ///

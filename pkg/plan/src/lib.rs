@@ -7,6 +7,7 @@ mod allocation;
 mod build;
 mod job;
 mod listing;
+mod named_port;
 mod names;
 mod ops;
 mod ports;
@@ -18,6 +19,7 @@ pub use allocation::{Allocation, SimpleAllocation};
 pub use build::{BuildSettings, build_pod, build_service};
 pub use job::{Job, rejection_in_status};
 pub use listing::{Listing, list_processes, list_replicas, next_change};
+pub use named_port::named_port;
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
     MAX_BACKOFF_SECONDS, Request, StatusSizeBudget, adopt, aggregator_of, drop_deleted,
@@ -26,7 +28,7 @@ pub use ops::{
     propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
     scale_down_order, scale_down_requested, sync_declared, trim_history,
 };
-pub use ports::{named_port, port_of_entry};
+pub use ports::port_of_entry;
 pub use view::{
     DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView, RestartPolicy,
     ServiceView, Stage,

@@ -4,7 +4,7 @@ use di_api::{PlanEntry, Role, names};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    Job,
+    job::Job,
     ops::{aggregator_of, group_members},
     ports::port_of_entry,
     view::PodView,

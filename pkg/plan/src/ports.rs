@@ -1,19 +1,8 @@
 //! The ports of replicas.
 
 use di_api::{PlanEntry, Role, names};
-use k8s_openapi::api::core::v1::PodSpec;
 
-use crate::Job;
-
-/// The number of the port `di-port` of a pod.
-pub fn named_port(spec: &PodSpec) -> Option<i32> {
-    spec.containers
-        .iter()
-        .filter_map(|container| container.ports.as_ref())
-        .flatten()
-        .find(|port| port.name.as_deref() == Some(names::PORT_NAME))
-        .map(|port| port.container_port)
-}
+use crate::job::Job;
 
 /// The port in the URL of a replica.
 pub fn port_of_entry(job: &impl Job, entry: &PlanEntry) -> i32 {

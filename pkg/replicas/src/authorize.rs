@@ -1,140 +1,34 @@
 //! Authorizes requests: a pod of the job by its source address, a bearer token by TokenReview and
 //! SubjectAccessReview, or all requests if anonymous access is allowed.
 
-mod decision_cache;
+pub(crate) mod access;
+pub(crate) mod decision_cache;
+pub(crate) mod identity;
+pub(crate) mod source;
 mod token_review;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
-use axum::{
-    extract::{ConnectInfo, FromRequestParts},
-    http::{header, request::Parts},
-};
-use di_cache::{JobView, Key};
 use di_plan::PodView;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use decision_cache::DecisionCache;
-
+use self::{
+    access::Access,
+    identity::{Identity, foreign_pod_error, owns_pod},
+    source::Source,
+};
 use crate::{
     error::{Error, Result},
     state::{JobRef, SharedState},
 };
 
-/// Source address and token of a request. It has no `Debug`, so that tokens are never logged.
-#[derive(Hash)]
-pub(crate) struct Source {
-    address: Option<IpAddr>,
-    token: Option<String>,
-}
-
-/// The access that a request needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Access<'a> {
-    /// Read a job, the jobs of a namespace, or all jobs.
-    Read {
-        namespace: Option<&'a str>,
-        job: Option<&'a str>,
-    },
-    /// Change a job.
-    Change(&'a Key),
-}
-
-/// The authorized sender of a request.
-#[derive(Clone, Debug)]
-pub(crate) enum Requester {
-    /// A pod of a job, and that job.
-    Pod(Arc<PodView>, JobRef),
-    /// The owner of a token, or an anonymous sender.
-    TokenOrAnonymous,
-}
-
-impl Requester {
-    /// Fails if the requesting pod belongs to another job, such as an older one of the same name.
-    pub(crate) fn check_same_job(&self, job: &JobView) -> Result<()> {
-        match self {
-            Self::Pod(pod, _) if !owns_pod(job, pod) => Err(foreign_pod_error(pod)),
-            Self::Pod(..) | Self::TokenOrAnonymous => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-impl Source {
-    /// A source without a token.
-    pub(crate) fn from_address(address: &str) -> Self {
-        Self {
-            address: address.parse().ok(),
-            token: None,
-        }
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Source {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let header = parts.headers.get(header::AUTHORIZATION);
-        Ok(Self {
-            address: address.map(|ConnectInfo(address)| address.ip().to_canonical()),
-            token: header
-                .and_then(|value| parse_bearer_token(value.to_str().ok()?))
-                .map(str::to_owned),
-        })
-    }
-}
-
-fn parse_bearer_token(header: &str) -> Option<&str> {
-    let (scheme, token) = header.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-impl Access<'_> {
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Read { .. } => "get",
-            Self::Change(_) => "update",
-        }
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        match self {
-            Self::Read { namespace, .. } => *namespace,
-            Self::Change(job) => Some(&job.0),
-        }
-    }
-
-    fn job(&self) -> Option<&str> {
-        match self {
-            Self::Read { job, .. } => *job,
-            Self::Change(job) => Some(&job.1),
-        }
-    }
-
-    /// Pods change only their own job and read only their own namespace. A read of all namespaces is
-    /// allowed and returns their own.
-    fn is_allowed_for(&self, pod: &PodView) -> bool {
-        match self {
-            Self::Read { namespace, .. } => {
-                namespace.is_none_or(|namespace| namespace == pod.namespace)
-            }
-            Self::Change(job) => job.0 == pod.namespace && job.1 == pod.job,
-        }
-    }
-}
-
-/// Returns the requester, or an error if the request is not allowed.
+/// Returns the identity of the sender, or an error if the request is not allowed.
 pub(crate) async fn authorize(
     state: &SharedState,
     source: &Source,
     access: Access<'_>,
-) -> Result<Requester> {
+) -> Result<Identity> {
     let mut pod = source
         .address
         .and_then(|ip| find_pod_by_ip(state, ip, access));
@@ -148,7 +42,7 @@ pub(crate) async fn authorize(
             pod.name
         )),
         Some(pod) => match check_pod_owner(state, &pod).await {
-            Ok(job) => return Ok(Requester::Pod(pod, job)),
+            Ok(job) => return Ok(Identity::Pod(pod, job)),
             Err(error) => error,
         },
         None if has_pod_without_address(state, access) => Error::Unavailable(
@@ -159,10 +53,10 @@ pub(crate) async fn authorize(
     };
     if let Some(token) = &source.token {
         Box::pin(token_review::check_token(state, token, access)).await?;
-        return Ok(Requester::TokenOrAnonymous);
+        return Ok(Identity::TokenOrAnonymous);
     }
     if state.settings.allow_anonymous {
-        return Ok(Requester::TokenOrAnonymous);
+        return Ok(Identity::TokenOrAnonymous);
     }
     Err(rejection)
 }
@@ -226,19 +120,6 @@ async fn check_pod_owner(state: &SharedState, pod: &PodView) -> Result<JobRef> {
         return Ok(job);
     }
     Err(foreign_pod_error(pod))
-}
-
-/// Whether the pod has this job as its owner.
-pub(crate) fn owns_pod(job: &JobView, pod: &PodView) -> bool {
-    let uid = job.metadata.uid.as_deref();
-    uid.is_some_and(|uid| pod.belongs_to(uid))
-}
-
-fn foreign_pod_error(pod: &PodView) -> Error {
-    Error::Forbidden(format!(
-        "pod {} does not belong to the current DIJob {}: it has another owner",
-        pod.name, pod.job
-    ))
 }
 
 fn unknown_source_error(source: &Source) -> Error {

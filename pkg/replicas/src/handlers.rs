@@ -20,10 +20,15 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::{
-    authorize::{Access, Requester, Source, authorize, owns_pod},
+    authorize::{
+        access::Access,
+        authorize,
+        identity::{Identity, owns_pod},
+        source::Source,
+    },
     error::{Error, Result},
     state::{JobRef, SharedState},
-    wire::{Replicas, Success, Target},
+    wire::{Replicas, Requester, Success},
 };
 
 #[allow(clippy::unnecessary_wraps)] // handlers return a Result
@@ -49,28 +54,10 @@ async fn read_body(state: &SharedState, body: Body) -> Result<Bytes> {
     })
 }
 
-/// Returns the job of the coordinator in a request.
-fn job_of_coordinator(namespace: &str, coordinator: &str) -> Result<Key> {
-    match names::job_of_coordinator(coordinator) {
-        Some(job) => Ok((namespace.to_owned(), job.to_owned())),
-        None => Err(coordinator_not_found(namespace, coordinator)),
-    }
-}
-
 /// Finds the job that has this aggregator in its plan. Reads the job live if the cache has no such
 /// plan entry.
-async fn find_aggregator(
-    state: &SharedState,
-    namespace: &str,
-    aggregator: &str,
-) -> Result<(Key, JobRef)> {
-    let unknown = || {
-        Error::NotFound(format!(
-            "there is no aggregator {aggregator} in namespace {namespace}"
-        ))
-    };
-    let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
-    let key = (namespace.to_owned(), job.to_owned());
+async fn find_aggregator(state: &SharedState, key: &Key, aggregator: &str) -> Result<JobRef> {
+    let unknown = || aggregator_not_found(&key.0, aggregator);
     let has_aggregator = |job: &JobView| {
         find_entry(job.plan_entries(), aggregator)
             .is_some_and(|entry| entry.role == Role::Aggregator)
@@ -79,16 +66,22 @@ async fn find_aggregator(
         Error::NotFound(_) => unknown(),
         other => other,
     };
-    let job = state.find_job(&key).await.map_err(to_not_found)?;
+    let job = state.find_job(key).await.map_err(to_not_found)?;
     if has_aggregator(&job) {
-        return Ok((key, job));
+        return Ok(job);
     }
     // The reconciler may have planned the aggregator a moment ago.
-    let job = state.look_up_job(&key).await.map_err(to_not_found)?;
+    let job = state.look_up_job(key).await.map_err(to_not_found)?;
     if has_aggregator(&job) {
-        return Ok((key, job));
+        return Ok(job);
     }
     Err(unknown())
+}
+
+fn aggregator_not_found(namespace: &str, aggregator: &str) -> Error {
+    Error::NotFound(format!(
+        "there is no aggregator {aggregator} in namespace {namespace}"
+    ))
 }
 
 fn coordinator_not_found(namespace: &str, coordinator: &str) -> Error {
@@ -97,30 +90,25 @@ fn coordinator_not_found(namespace: &str, coordinator: &str) -> Error {
     ))
 }
 
-/// Authorizes a request that changes a job, and returns that job and the requester.
+/// Authorizes a request that changes the job of this requester.
 async fn authorize_change(
     state: &SharedState,
     source: &Source,
-    target: &Target,
-) -> Result<(Key, Requester)> {
+    requester: &Requester,
+) -> Result<Identity> {
     state.wait_for_cache_sync().await?;
     // Authorize before the lookup: a 404 must not reveal what exists in other namespaces.
-    let job = names::job_of_coordinator(&target.coordinator)
-        .or_else(|| names::job_of_aggregator(&target.coordinator))
-        .unwrap_or(&target.coordinator);
-    let target_key = (target.namespace.clone(), job.to_owned());
-    let requester = authorize(state, source, Access::Change(&target_key)).await?;
-    if names::job_of_coordinator(&target.coordinator).is_some() {
-        return Ok((target_key, requester));
+    let identity = authorize(state, source, Access::Change(requester.job_key())).await?;
+    match requester {
+        Requester::Coordinator(_) => {}
+        Requester::Aggregator(key, name) => {
+            find_aggregator(state, key, name).await?;
+        }
+        Requester::Unknown((namespace, name)) => {
+            return Err(coordinator_not_found(namespace, name));
+        }
     }
-    if names::job_of_aggregator(&target.coordinator).is_some() {
-        let (key, _) = find_aggregator(state, &target.namespace, &target.coordinator).await?;
-        return Ok((key, requester));
-    }
-    Err(coordinator_not_found(
-        &target.namespace,
-        &target.coordinator,
-    ))
+    Ok(identity)
 }
 
 /// Fails for a job that has ended, is suspended or is being deleted.

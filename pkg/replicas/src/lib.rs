@@ -5,6 +5,7 @@
 //! per request. The reconciler creates and deletes the pods.
 
 mod authorize;
+mod endpoint;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -15,6 +16,7 @@ mod metrics;
 mod mutate;
 mod openapi;
 mod routes;
+mod run_error;
 mod server;
 mod settings;
 mod state;
@@ -28,44 +30,15 @@ use kube::{Client, runtime::reflector};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::sleep};
 use tracing::{info, warn};
 
+pub use endpoint::Endpoint;
 pub use metrics::Metrics;
-pub use routes::Endpoint;
+pub use run_error::RunError;
 pub use server::serve;
 pub use settings::Settings;
 pub use state::State;
 
 /// Upper bound for all nodes to remove a terminating pod from its Service.
 const ENDPOINT_REMOVAL_DELAY: Duration = Duration::from_secs(5);
-
-/// An error that stops the endpoint.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The address cannot be bound.
-    #[error("the replica endpoint cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: std::net::SocketAddr,
-        /// The error of the operating system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A watch ended. Watches normally run until the process exits.
-    #[error("the watch of jobs or pods of the replica endpoint ended unexpectedly")]
-    WatchEnded,
-    /// A limit is 0.
-    #[error("the limit of {0} is 0, so no request could be served: set it to 1 or more")]
-    LimitIsZero(&'static str),
-    /// The waits of a request leave no time to serve it.
-    #[error(
-        "the waits of a request (cache sync, kubelet, scheduler) are {waits:?} in total, but its timeout is {request:?}: shorten the waits or raise the timeout"
-    )]
-    WaitsExceedTimeout {
-        /// Sum of the waits.
-        waits: std::time::Duration,
-        /// Timeout of a request.
-        request: std::time::Duration,
-    },
-}
 
 /// An endpoint that listens and fills its caches.
 #[derive(Debug)]

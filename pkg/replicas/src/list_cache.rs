@@ -10,14 +10,15 @@ use std::{
 };
 
 use axum::body::Bytes;
-use di_cache::Key;
+use di_cache::{JobView, Key};
 use jiff::Timestamp;
 
 use crate::{
     error::{Error, Result},
-    state::JobRef,
     wire::Replicas,
 };
+
+type JobRef = di_cache::JobRef<JobView>;
 
 /// The envelope before and after the data of a successful response.
 const BEFORE: &[u8] = br#"{"success":true,"code":0,"message":"","data":"#;
@@ -129,7 +130,6 @@ pub(crate) fn join_lists(mut lists: Vec<Arc<CachedList>>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use di_cache::JobView;
     use di_fixtures::Job;
     use di_plan::Listing;
     use serde_json::{Value, json};

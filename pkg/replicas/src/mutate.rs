@@ -1,25 +1,21 @@
 //! Changes the plan in the status of one job with one guarded write. After a conflict, retries from
 //! the newest state.
 
+pub(crate) mod job_change;
 mod write;
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use di_api::{PlanEntry, RequestKind, RequestRecord, Role};
 use di_cache::{JobView, Key};
 use di_plan::Job;
 use kube::ResourceExt;
 use tokio::time::timeout;
 use tracing::debug;
 
-use self::write::write_change;
+use self::{job_change::JobChange, write::write_change};
 use crate::{
-    authorize::Requester,
+    authorize::identity::Identity,
     error::{Error, Result},
-    idempotency::recorded_scale_down::ScaleDown,
     state::{JobRef, SharedState},
 };
 
@@ -31,32 +27,7 @@ const LIVE_READ_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF_MS: u64 = 10;
 const MAX_BACKOFF_MS: u64 = 200;
 
-/// Names one declared count: the role, and one of its replica groups or none.
-pub(crate) type ReplicaGroupRef = (Role, Option<String>);
-
-/// A change of one job.
-#[derive(Debug, Default)]
-pub(crate) struct JobChange {
-    /// The new plan.
-    pub(crate) plan: Vec<PlanEntry>,
-    /// Record of the request, written with this change so that a repeated request is recognised.
-    pub(crate) new_record: Option<RequestRecord>,
-    /// Kind and key of an earlier request whose record this change removes.
-    pub(crate) rolled_back_request: Option<(RequestKind, String)>,
-    /// Scale-down of each declared count: by how much, and the names that are deleted for it.
-    pub(crate) scale_downs: HashMap<ReplicaGroupRef, ScaleDown>,
-}
-
-impl JobChange {
-    fn is_noop(&self, job: &JobView) -> bool {
-        self.plan == job.plan
-            && self.scale_downs.is_empty()
-            && self.new_record.is_none()
-            && self.rolled_back_request.is_none()
-    }
-}
-
-/// Changes a job. It must be the job that the requester was authorized for, not a newer one of the
+/// Changes a job. It must be the job that the sender was authorized for, not a newer one of the
 /// same name.
 ///
 /// `change` may be called several times, each time with a newer state of the job. It must detect
@@ -64,7 +35,7 @@ impl JobChange {
 pub(crate) async fn mutate_job<T>(
     state: &SharedState,
     key: &Key,
-    requester: &Requester,
+    identity: &Identity,
     mut change: impl FnMut(&JobView, &mut JobChange) -> Result<T>,
 ) -> Result<(JobRef, T)> {
     let _lock = state.lock_job(key).await?;
@@ -73,7 +44,7 @@ pub(crate) async fn mutate_job<T>(
     let mut job = state.find_job(key).await?;
     let mut attempts = 0;
     loop {
-        requester.check_same_job(&job)?;
+        identity.check_same_job(&job)?;
         let mut draft = JobChange {
             plan: job.plan_entries().to_vec(),
             ..JobChange::default()
@@ -84,27 +55,12 @@ pub(crate) async fn mutate_job<T>(
             Ok(_) => draft.is_noop(&job),
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
-        if is_final && std::mem::take(&mut is_cached) {
-            let newest = match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
-                Ok(Ok(newest)) => Some(newest),
-                // A not-found counts only if the cache agrees: an API server that just started may
-                // not know the job yet.
-                Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => {
-                    return Err(gone);
-                }
-                // DI-engine exits on a rejection, and the cached reason may be outdated.
-                // See docs/decisions/0007.
-                Ok(Err(_)) | Err(_) if answer.is_err() => {
-                    let why = "the DIJob could not be read from the API server";
-                    return Err(Error::Unavailable(why.to_owned()));
-                }
-                Ok(Err(_)) | Err(_) => None,
-            };
-            let is_newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
-            if let Some(newest) = newest.filter(is_newer) {
-                job = newest;
-                continue;
-            }
+        if is_final
+            && std::mem::take(&mut is_cached)
+            && let Some(newest) = read_newer_job(state, key, &job, answer.is_err()).await?
+        {
+            job = newest;
+            continue;
         }
         let answer = answer?;
         if is_final {
@@ -128,6 +84,30 @@ pub(crate) async fn mutate_job<T>(
             "Writing the DIJob failed, retrying"
         );
         job = reread_job(state, key, attempts, started).await?;
+    }
+}
+
+/// Reads the job from the API server, and returns it if it is newer than `cached`.
+async fn read_newer_job(
+    state: &SharedState,
+    key: &Key,
+    cached: &JobRef,
+    is_rejected: bool,
+) -> Result<Option<JobRef>> {
+    match timeout(LIVE_READ_TIMEOUT, state.read_job(key)).await {
+        Ok(Ok(newest)) => {
+            let is_newer = newest.resource_version() != cached.resource_version();
+            Ok(is_newer.then_some(newest))
+        }
+        // A not-found counts only if the cache agrees: an API server that just started may not know
+        // the job yet.
+        Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => Err(gone),
+        // DI-engine exits on a rejection, and the cached reason may be outdated.
+        // See docs/decisions/0007.
+        Ok(Err(_)) | Err(_) if is_rejected => Err(Error::Unavailable(
+            "the DIJob could not be read from the API server".to_owned(),
+        )),
+        Ok(Err(_)) | Err(_) => Ok(None),
     }
 }
 

@@ -9,9 +9,9 @@ use utoipa::{
 };
 
 use crate::{
-    Settings,
     error::Error,
     routes::{LEGACY_STATUS_VERSION, build_routes},
+    settings::Settings,
 };
 
 /// Error statuses and their descriptions.

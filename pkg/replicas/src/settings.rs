@@ -1,6 +1,6 @@
 use std::{net::SocketAddr, time::Duration};
 
-use crate::RunError;
+use crate::run_error::RunError;
 
 /// Settings and limits of the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -13,13 +13,12 @@ use kube::{Api, Client};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    Settings,
-    authorize::DecisionCache,
+    authorize::decision_cache::DecisionCache,
     error::{Error, Result},
     idempotency::keys::UnansweredKeys,
     list_cache::ListCache,
     metrics::Metrics,
-    openapi,
+    settings::Settings,
 };
 
 /// Timeout of one call to the API server.
@@ -43,8 +42,8 @@ pub struct SharedState {
     pub(crate) metrics: Metrics,
     pub(crate) decisions: DecisionCache,
     pub(crate) list_cache: ListCache,
-    /// The OpenAPI document.
-    pub(crate) openapi: axum::body::Bytes,
+    /// The OpenAPI document; [`crate::Endpoint`] sets it.
+    pub(crate) openapi: OnceLock<axum::body::Bytes>,
     pub(crate) unanswered_keys: UnansweredKeys,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
@@ -82,7 +81,7 @@ impl State {
             pods,
             decisions: DecisionCache::default(),
             list_cache: ListCache::default(),
-            openapi: openapi::openapi_document(&settings).into(),
+            openapi: OnceLock::new(),
             unanswered_keys: UnansweredKeys::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(MAX_CONCURRENT_LOOKUPS),

@@ -1,33 +1,19 @@
 //! Queries, request bodies and responses, without I/O.
 
 mod body;
+mod body_schema;
 mod envelope;
+mod error_response;
+mod name;
 mod query;
+mod requester;
 mod schema;
 
-pub(crate) use body::{AddRequest, FailedRequest, RemoveRequest, ReplicaRequest, Target};
+pub(crate) use body::{AddRequest, FailedRequest, RemoveRequest, ReplicaRequest};
 pub(crate) use envelope::{Failure, Nothing, Replicas, Success};
+pub(crate) use error_response::Retryable;
 pub(crate) use query::Query;
-
-use crate::error::{Error, Result};
-
-/// Maximum length of a Kubernetes name.
-const MAX_NAME_LEN: usize = 253;
-
-/// Parses a namespace or name. Only valid names are safe in a URL path.
-fn parse_name(field: &str, value: &str) -> Result<String> {
-    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let has_valid_ends = value.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && value.ends_with(|c: char| c.is_ascii_alphanumeric());
-    if value.len() <= MAX_NAME_LEN && has_valid_ends && value.chars().all(is_allowed) {
-        return Ok(value.to_owned());
-    }
-    Err(Error::Invalid(if value.is_empty() {
-        format!("{field} is missing")
-    } else {
-        format!("{field} is not a valid Kubernetes name")
-    }))
-}
+pub(crate) use requester::Requester;
 
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,9 @@ use kube::core::{
 };
 
 use super::{
-    pod_create_check::{AccessQuery, Scope},
-    value_count,
-    wire::Request,
+    access_query::{AccessQuery, Scope},
+    request::Request,
+    value_count::MAX_VALUES,
 };
 
 /// The resource name of a kind; the plurals of all supported kinds end with `s`.
@@ -60,7 +60,7 @@ pub(super) fn too_many_values(request: &Request) -> Status {
          managedFields; shorten the lists of the object",
         resource_name(&request.kind),
         request.name,
-        value_count::MAX_VALUES,
+        MAX_VALUES,
     );
     Status::failure(&message, reason::REQUEST_ENTITY_TOO_LARGE)
         .with_code(413)

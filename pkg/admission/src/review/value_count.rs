@@ -8,8 +8,8 @@ use serde::{
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use super::wire::malformed_error;
-use crate::Result;
+use super::request::malformed_error;
+use crate::error::Result;
 
 /// Maximum number of list items and map entries in a body; a decoded one needs some 100 bytes. Two
 /// objects of 1 MB with managed fields have half as many.

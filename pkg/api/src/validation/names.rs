@@ -2,7 +2,10 @@ use std::collections::HashSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Fault, Faults, Path};
+use super::{
+    fault::{Fault, Faults},
+    path::Path,
+};
 use crate::names;
 
 const MAX_LABEL_LEN: usize = names::MAX_POD_NAME_LEN;

@@ -7,16 +7,17 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
 use super::{
-    Fault, Faults, Path, names,
-    path::SPEC,
-    ports, quantities,
-    template::{self, TemplateContext},
+    fault::{Fault, Faults},
+    names,
+    path::{Path, SPEC},
+    pod::{ports, quantities, template, template_context::TemplateContext, volumes},
     value_checks::check_not_negative,
-    volumes,
 };
 use crate::{
-    DIJobSpec, GPU_RESOURCE, ReplicaGroup, ReplicaResources, Role,
+    dijob::{DIJobSpec, ReplicaGroup},
     names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, PORT_NAME},
+    resources::{GPU_RESOURCE, ReplicaResources},
+    role::Role,
 };
 
 /// Supported values of `spec.cleanPodPolicy`.

@@ -4,6 +4,10 @@
 //! Decoding stops at a list or map with too many items: an item of two bytes, `{}`, becomes a
 //! structure of kilobytes.
 
+mod location;
+
+use std::{borrow::Cow, fmt};
+
 use serde::{
     Deserialize, Deserializer,
     de::{
@@ -11,20 +15,15 @@ use serde::{
         Unexpected, Visitor,
     },
 };
-use std::{borrow::Cow, fmt};
 
-use super::{Fault, Path, path::SPEC, unknown_fields::unknown_field_fault};
+use self::location::{Location, MAX_LIST_ITEMS, MAX_SPEC_TEXT, MAX_UNKNOWN, spec_too_long};
+use super::{
+    fault::Fault,
+    path::{Path, SPEC},
+    unknown_fields::unknown_field_fault,
+};
 
-/// Maximum number of items of one list in a spec. Real lists (container variables) have hundreds.
-const MAX_LIST_ITEMS: usize = 1_000;
-/// Maximum number of items of all lists and maps in a spec. Real specs have thousands; this many
-/// empty volumes take 64 MB.
-const MAX_TOTAL_ITEMS: usize = 20_000;
-/// Maximum length in bytes of all names and strings in a spec, because the cache keeps every job in
-/// memory. Client-side `kubectl apply` has the same limit: it stores the manifest in an annotation.
-const MAX_SPEC_TEXT: usize = 256 << 10;
-/// Maximum number of reported unknown fields; each is compared with all known fields.
-const MAX_UNKNOWN: usize = 100;
+pub(super) use self::location::Findings;
 
 /// A decoded object and the faults that only decoding shows: unknown fields, and a spec that is too
 /// long.
@@ -51,21 +50,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Decoded<T> {
     }
 }
 
-/// The findings of decoding, in addition to the object.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    /// Unknown fields.
-    pub(super) unknown: Vec<Fault>,
-    /// The list or map with too many items, at which decoding stopped.
-    pub(super) too_many: Option<Fault>,
-    /// The fault of a spec with too much text.
-    pub(super) too_long: Option<Fault>,
-    /// Length in bytes of all names and strings so far.
-    text: usize,
-    /// Number of list items and map entries in the spec so far.
-    items: usize,
-}
-
 /// Decodes the value at `path`, or an object if `path` is `None`. The findings are complete up to
 /// the place of an error.
 pub(super) fn decode_strictly<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
@@ -79,53 +63,6 @@ pub(super) fn decode_strictly<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         findings,
     };
     T::deserialize(Strict { inner, location })
-}
-
-/// The position of a value.
-struct Location<'a> {
-    /// `None` for the object itself.
-    path: Option<Path<'a>>,
-    /// The known fields of the struct at this position; empty if it is not a struct.
-    fields: &'static [&'static str],
-    findings: &'a mut Findings,
-}
-
-impl Location<'_> {
-    fn without_fields(self) -> Self {
-        Self {
-            fields: &[],
-            ..self
-        }
-    }
-
-    /// Only the spec is limited: a status lists thousands of replicas.
-    fn is_in_spec(&self) -> bool {
-        self.path.is_some_and(|path| path.root() == SPEC.name())
-    }
-
-    /// Counts one item of the list or map at this position.
-    fn count_item<E: Error>(&mut self) -> Result<(), E> {
-        if !self.is_in_spec() {
-            return Ok(());
-        }
-        self.findings.items += 1;
-        if self.findings.items <= MAX_TOTAL_ITEMS {
-            return Ok(());
-        }
-        let why = format_args!(
-            "all lists and maps of the spec must have at most {MAX_TOTAL_ITEMS} items in total"
-        );
-        Err(self.reject_items(None, why))
-    }
-
-    /// Records that the list or map at this position has too many items.
-    fn reject_items<E: Error>(&mut self, count: Option<usize>, why: fmt::Arguments<'_>) -> E {
-        let field = self.path.map(String::from).unwrap_or_default();
-        let fault = Fault::too_many(field, count, why);
-        let error = E::custom(&fault);
-        self.findings.too_many = Some(fault);
-        error
-    }
 }
 
 /// Wraps a deserializer, visitor or seed, and knows its position.
@@ -421,14 +358,6 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
-}
-
-fn spec_too_long() -> Fault {
-    let mut fault = Fault::too_long(SPEC, MAX_SPEC_TEXT);
-    fault
-        .detail
-        .push_str("; keep large files in a ConfigMap and mount it");
-    fault
 }
 
 /// A key, borrowed if possible.

@@ -1,7 +1,8 @@
 use di_fixtures::{Job, template};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::DIJob;
 
 fn valid_job() -> Value {
     Job::new("cartpole", 2).in_namespace("rl").json()

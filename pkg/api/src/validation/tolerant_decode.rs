@@ -3,8 +3,7 @@ use serde_json::Value;
 use serde_path_to_error::{Path, Segment, Track};
 
 use super::{
-    Fault, FaultKind,
-    fault::{MAX_VALUE_LEN, truncate_text},
+    fault::{Fault, FaultKind, MAX_VALUE_LEN, truncate_text},
     strict_decode::{self, Findings},
 };
 

@@ -1,4 +1,7 @@
-use super::{Fault, FaultKind, Path};
+use super::{
+    fault::{Fault, FaultKind},
+    path::Path,
+};
 
 /// Fields of every object of the two kinds.
 const ROOT_FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];

@@ -3,13 +3,16 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Fault,
+    fault::Fault,
     path::SPEC,
     spec::DECLARED,
     strict_decode::{self, Findings},
-    validate_object, without_nulls,
+    validate::{validate_object, without_nulls},
 };
-use crate::{DIJob, DIJobSpec, Phase};
+use crate::{
+    dijob::{DIJob, DIJobSpec},
+    status::Phase,
+};
 
 /// Objects that mean the same whether they are empty or unset.
 const EMPTY_MEANS_UNSET: [&str; 8] = [

@@ -2,7 +2,10 @@
 
 use std::fmt::Display;
 
-use super::{Fault, Faults, Path};
+use super::{
+    fault::{Fault, Faults},
+    path::Path,
+};
 
 /// Requires a string that is not empty; returns whether it is. `description` names it in the
 /// message.

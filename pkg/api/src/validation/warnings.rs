@@ -5,10 +5,16 @@ use k8s_openapi::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Decoded, spec::DECLARED, version_skew};
+use super::{
+    pod::{expansion::is_set_by_orchestrator, version_skew},
+    spec::DECLARED,
+    strict_decode::Decoded,
+};
 use crate::{
-    AggregatorConfig, CleanPodPolicy, DIJob, Role,
+    aggregator_config::AggregatorConfig,
+    dijob::{CleanPodPolicy, DIJob},
     names::{AGGREGATOR_CONFIG, labels},
+    role::Role,
 };
 
 /// Labels that the orchestrator sets on every pod.
@@ -96,14 +102,6 @@ fn warn_about_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<Stri
             "{field}.metadata.labels: {key} is set by the orchestrator, this value is ignored"
         ));
     }
-}
-
-/// Whether the orchestrator sets this variable in pods of the role's template. A learner template
-/// also serves ddp learners: the coordinator may request learners with several GPUs later.
-pub(super) fn is_set_by_orchestrator(name: &str, role: Role) -> bool {
-    let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
-    let mut roles = [role].into_iter().chain(ddp);
-    roles.any(|role| role.env_names().any(|known| known == name))
 }
 
 fn warn_about_env(role: Role, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {

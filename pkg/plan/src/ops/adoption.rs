@@ -7,8 +7,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{
-    aggregator_of, declared::WORKER_ROLES, entry_kind, find_entry, name_allocator::NameAllocator,
-    propagate_to_members,
+    declared::WORKER_ROLES,
+    learner_groups::{entry_kind, propagate_to_members},
+    lookup::{aggregator_of, find_entry},
+    name_allocator::NameAllocator,
 };
 use crate::view::{PodView, Stage};
 

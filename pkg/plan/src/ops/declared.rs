@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    aggregator_of, entry_kind,
+    learner_groups::entry_kind,
+    lookup::aggregator_of,
     name_allocator::NameAllocator,
     scale_down::{mark_excess, mark_named},
 };

@@ -10,9 +10,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 
-use super::{find_entry, name_allocator::NameAllocator};
+use super::{
+    lookup::{aggregator_of, find_entry, group_members},
+    name_allocator::NameAllocator,
+};
 use crate::{
-    Job, allocation::Allocation, names::Suffixes, resource_share::ResourceShare, view::NodeView,
+    allocation::Allocation, job::Job, names::Suffixes, resource_share::ResourceShare,
+    view::NodeView,
 };
 
 /// The role and resources of the entry that is planned for a replica.
@@ -33,20 +37,6 @@ pub fn entry_kind(
         ..resources.clone()
     };
     (Role::Aggregator, resources)
-}
-
-/// The entries of the ddp learners of an aggregator.
-pub fn group_members<'a>(
-    plan: &'a [PlanEntry],
-    aggregator: &str,
-) -> impl Iterator<Item = &'a PlanEntry> {
-    plan.iter()
-        .filter(move |entry| aggregator_of(entry) == Some(aggregator))
-}
-
-/// The name of the aggregator of a ddp learner; `None` for other entries.
-pub fn aggregator_of(entry: &PlanEntry) -> Option<&str> {
-    Some(entry.ddp.as_ref()?.aggregator.as_str())
 }
 
 /// Whether a learner group has all its ddp learners, so that their ranks cover the world size.

@@ -4,9 +4,9 @@ use di_api::{EntryState, Origin, PlanEntry, Role};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{aggregator_of, find_successor};
+use super::lookup::{aggregator_of, find_successor};
 use crate::{
-    Job,
+    job::Job,
     names::{Suffixes, unused_name},
 };
 

@@ -4,9 +4,12 @@ use di_api::{EntryState, PlanEntry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-use super::{aggregator_of, find_entry, find_successor, propagate_to_members};
+use super::{
+    learner_groups::propagate_to_members,
+    lookup::{aggregator_of, find_entry, find_successor},
+};
 use crate::{
-    Job,
+    job::Job,
     names::{Suffixes, unused_name},
 };
 

@@ -3,8 +3,8 @@
 use di_api::{Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 
-use super::{entry_kind, name_allocator::NameAllocator};
-use crate::{Job, names::Suffixes};
+use super::{learner_groups::entry_kind, name_allocator::NameAllocator};
+use crate::{job::Job, names::Suffixes};
 
 /// A request of a coordinator for replicas.
 #[derive(Clone, Debug, Default)]

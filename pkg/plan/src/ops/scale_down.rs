@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use di_api::{EntryState, Origin, PlanEntry, Role};
 
-use super::{group_members, is_ready, propagate_to_members};
+use super::{
+    learner_groups::{is_ready, propagate_to_members},
+    lookup::group_members,
+};
 use crate::view::PodView;
 
 /// Marks all but `keep` of the wanted entries that `is_selected` accepts as Removing. Returns the

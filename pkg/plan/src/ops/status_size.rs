@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use di_api::{DIJob, EntryState, PlanEntry};
 
-use super::{group_members, propagate_to_members};
+use super::{learner_groups::propagate_to_members, lookup::group_members};
 
 /// Number of replaced replicas of a job that are kept for their logs.
 const MAX_HISTORY: usize = 100;

@@ -1,7 +1,7 @@
 use di_api::{Ddp, names, quantity};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::env_value;
+use super::env::env_value;
 
 /// The place of a ddp learner in its learner group, read from its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

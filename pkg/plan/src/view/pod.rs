@@ -6,13 +6,16 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
-    DdpView, End, PodPhase, RestartPolicy, controlling_job, env_value,
+    ddp::DdpView,
+    env::env_value,
+    owner::controlling_job,
     status::{
-        crash_loop_end, exceeded_disk_limit, find_condition, is_disrupted, is_true,
-        main_container_end, pod_phase, scheduled_time, start_time, stuck_reason, waiting_reason,
+        End, PodPhase, RestartPolicy, crash_loop_end, exceeded_disk_limit, find_condition,
+        is_disrupted, is_true, main_container_end, pod_phase, scheduled_time, start_time,
+        stuck_reason, waiting_reason,
     },
 };
-use crate::ports::named_port;
+use crate::named_port::named_port;
 
 /// The part of a pod that this crate needs.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@ use di_api::names;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
-use super::controlling_job;
+use super::owner::controlling_job;
 
 /// The part of a service that this crate needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

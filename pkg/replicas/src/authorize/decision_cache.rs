@@ -6,7 +6,7 @@ use std::{
 
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::Access;
+use super::access::Access;
 
 /// How long an allowed decision is cached.
 const ALLOWED_TTL: Duration = Duration::from_secs(10);

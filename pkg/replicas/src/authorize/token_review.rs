@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 
 use super::{
-    Access,
+    access::Access,
     decision_cache::{AccessQuery, Decision},
 };
 use crate::{

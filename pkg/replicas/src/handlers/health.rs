@@ -6,8 +6,8 @@ use axum::{
 
 use super::success_response;
 use crate::{
-    State,
     error::{Error, Result},
+    state::State,
     wire::{Failure, Nothing, Success},
 };
 
@@ -44,7 +44,7 @@ pub(crate) async fn metrics(Extract(state): Extract<State>) -> Result<Response> 
 pub(crate) async fn openapi(Extract(state): Extract<State>) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
-        state.openapi.clone(),
+        state.openapi.get().cloned().unwrap_or_default(),
     )
         .into_response()
 }

@@ -17,15 +17,18 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    coordinator_not_found, find_aggregator, job_of_coordinator, owns_pod, replica_urls,
-    success_response,
+    aggregator_not_found, coordinator_not_found, find_aggregator, replica_urls, success_response,
 };
 use crate::{
-    State,
-    authorize::{Access, Requester, Source, authorize},
+    authorize::{
+        access::Access,
+        authorize,
+        identity::{Identity, owns_pod},
+        source::Source,
+    },
     error::{Error, Result},
     list_cache::{CachedList, join_lists},
-    state::{JobRef, SharedState},
+    state::{JobRef, SharedState, State},
     wire::{Query, Replicas, Success},
 };
 
@@ -40,67 +43,85 @@ pub(crate) async fn list(
 ) -> Result<Response> {
     let query = Query::parse(&uri)?;
     state.wait_for_cache_sync().await?;
-    let coordinator = query.coordinator.as_deref();
-    let access = Access::Read {
-        namespace: query.namespace.as_deref(),
-        job: coordinator
-            .map(|name| names::job_of_coordinator(name).unwrap_or(name))
-            .or_else(|| {
-                query
-                    .aggregator
-                    .as_deref()
-                    .and_then(names::job_of_aggregator)
-            }),
-    };
-    let requester = authorize(&state, &source, access).await?;
+    let identity = authorize(&state, &source, access_of_query(&query)).await?;
     let Some(namespace) = query.namespace.as_deref() else {
-        let own = match &requester {
-            Requester::Pod(pod, _) => Some(pod.namespace.as_str()),
-            Requester::TokenOrAnonymous => None,
-        };
-        return list_all(&state, own);
+        return list_all(&state, identity.pod_namespace());
     };
-    if let Some(aggregator) = &query.aggregator {
-        // The requester may read this coordinator's job only, so the existence of aggregators of
-        // other jobs is not revealed.
-        let own_coordinator = names::job_of_aggregator(aggregator).map(names::coordinator_name);
-        if let Some(coordinator) = coordinator
-            && own_coordinator.as_deref() != Some(coordinator)
-        {
-            return Err(Error::NotFound(format!(
-                "coordinator {coordinator} has no aggregator {aggregator}"
-            )));
+    match (&query.aggregator, &query.name, &query.coordinator) {
+        (Some(aggregator), ..) => list_aggregator(&state, namespace, aggregator, &query).await,
+        (None, Some(name), coordinator) => {
+            let replica = single_replica(&state, namespace, coordinator.as_deref(), name)?;
+            success_response("", ListData::One(replica))
         }
-        let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
-        if let Some(name) = &query.name
-            && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
-        {
-            return Err(replica_not_found(namespace, name));
+        (None, None, Some(coordinator)) => {
+            list_coordinator(&state, namespace, coordinator, identity).await
         }
-        let query = AggregatorQuery {
-            aggregator,
-            only: query.name.as_deref(),
-        };
-        return success_response("", aggregator_processes(&state, &key, &job, query));
+        (None, None, None) => list_all(&state, Some(namespace)),
     }
-    if let Some(name) = &query.name {
-        return success_response(
-            "",
-            ListData::One(single_replica(&state, namespace, coordinator, name)?),
-        );
+}
+
+/// The access that a query needs: to the job that it names, if any.
+fn access_of_query(query: &Query) -> Access<'_> {
+    let job_of_aggregator = || names::job_of_aggregator(query.aggregator.as_deref()?);
+    Access::Read {
+        namespace: query.namespace.as_deref(),
+        job: match query.coordinator.as_deref() {
+            Some(name) => Some(names::job_of_coordinator(name).unwrap_or(name)),
+            None => job_of_aggregator(),
+        },
     }
-    let Some(coordinator) = coordinator else {
-        return list_all(&state, Some(namespace));
+}
+
+/// Lists the ddp learners of an aggregator, or the one that the query names.
+async fn list_aggregator(
+    state: &SharedState,
+    namespace: &str,
+    aggregator: &str,
+    query: &Query,
+) -> Result<Response> {
+    // The requester may read this coordinator's job only, so the existence of aggregators of
+    // other jobs is not revealed.
+    let own_coordinator = names::job_of_aggregator(aggregator).map(names::coordinator_name);
+    if let Some(coordinator) = &query.coordinator
+        && own_coordinator.as_ref() != Some(coordinator)
+    {
+        return Err(Error::NotFound(format!(
+            "coordinator {coordinator} has no aggregator {aggregator}"
+        )));
+    }
+    let Some(job) = names::job_of_aggregator(aggregator) else {
+        return Err(aggregator_not_found(namespace, aggregator));
     };
-    let key = job_of_coordinator(namespace, coordinator)?;
-    let job = match requester {
-        Requester::Pod(pod, own) if pod.namespace == key.0 && pod.job == key.1 => own,
+    let key = (namespace.to_owned(), job.to_owned());
+    let job = Box::pin(find_aggregator(state, &key, aggregator)).await?;
+    let only = query.name.as_deref();
+    if let Some(name) = only
+        && find_entry(job.plan_entries(), name).and_then(aggregator_of) != Some(aggregator)
+    {
+        return Err(replica_not_found(namespace, name));
+    }
+    let query = AggregatorQuery { aggregator, only };
+    success_response("", aggregator_processes(state, &key, &job, query))
+}
+
+/// Lists the replicas of one coordinator.
+async fn list_coordinator(
+    state: &SharedState,
+    namespace: &str,
+    coordinator: &str,
+    identity: Identity,
+) -> Result<Response> {
+    let not_found = || coordinator_not_found(namespace, coordinator);
+    let job = names::job_of_coordinator(coordinator).ok_or_else(not_found)?;
+    let key = (namespace.to_owned(), job.to_owned());
+    let job = match identity {
+        Identity::Pod(pod, own) if pod.namespace == key.0 && pod.job == key.1 => own,
         _ => match state.find_job(&key).await {
-            Err(Error::NotFound(_)) => return Err(coordinator_not_found(namespace, coordinator)),
+            Err(Error::NotFound(_)) => return Err(not_found()),
             found => found?,
         },
     };
-    Ok(json_response(cached_list(&state, &job)?.envelope()))
+    Ok(json_response(cached_list(state, &job)?.envelope()))
 }
 
 /// One record for a request that names a coordinator, aggregator or replica, else one per coordinator.

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
-use di_cache::{JobView, Key};
+use di_cache::JobView;
 use di_plan::{
     Job, PodView, find_entry, find_successor, scale_down_declared, scale_down_requested,
 };
@@ -13,16 +13,17 @@ use super::{
     authorize_change, check_job_active, read_body, replica_urls, result_message, success_response,
 };
 use crate::{
-    State,
-    authorize::{Requester, Source},
+    authorize::{identity::Identity, source::Source},
     error::{Error, Result},
     idempotency::{
         history,
         keys::is_client_key,
-        recorded_scale_down::{ScaleDown, recorded_pod_names, recorded_scale_downs},
+        recorded_scale_down::{
+            ReplicaGroupRef, ScaleDown, recorded_pod_names, recorded_scale_downs,
+        },
     },
-    mutate::{JobChange, ReplicaGroupRef, mutate_job},
-    state::SharedState,
+    mutate::{job_change::JobChange, mutate_job},
+    state::{SharedState, State},
     wire::{RemoveRequest, Replicas, Success},
 };
 
@@ -39,11 +40,11 @@ pub(crate) async fn remove(
 ) -> Result<Response> {
     let body = read_body(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
-    let (key, requester) = authorize_change(&state, &source, &request.target).await?;
+    let identity = authorize_change(&state, &source, &request.requester).await?;
     let unanswered_keys = &state.unanswered_keys;
     let idempotency_key =
         unanswered_keys.key_for_request(RequestKind::Remove, &source, &headers, &body)?;
-    let removed = remove_replicas(&state, &key, &request, &requester, idempotency_key.key()).await;
+    let removed = remove_replicas(&state, &identity, &request, idempotency_key.key()).await;
     let removed = idempotency_key.complete(removed)?;
     let message = result_message(request.is_empty(), "the replicas are removed");
     success_response(message, removed)
@@ -51,45 +52,53 @@ pub(crate) async fn remove(
 
 async fn remove_replicas(
     state: &SharedState,
-    key: &Key,
+    identity: &Identity,
     request: &RemoveRequest,
-    requester: &Requester,
     request_key: &str,
 ) -> Result<Replicas> {
-    let counts = [
-        (Role::Collector, request.collectors),
-        (Role::Learner, request.learners),
-    ];
-    let description = request.description();
-    let (job, removed) = mutate_job(state, key, requester, |job, draft| {
-        let now = Timestamp::now();
-        let kind = RequestKind::Remove;
-        if let Some(earlier) = history::find_replay(job, kind, request_key, &description, now)? {
-            return Ok(earlier.released.clone());
-        }
-        check_job_active(job)?;
-        remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
-        let recorded = recorded_scale_downs(job, request_key, now);
+    let key = request.requester.job_key();
+    let (job, removed) = mutate_job(state, key, identity, |job, draft| {
         let pods = state.pods.list_by_job(key);
-        let mut removed = Vec::new();
-        for (role, count) in counts {
-            removed.extend(scale_down_role(job, draft, &pods, role, count, &recorded));
-        }
-        if !removed.is_empty() || !draft.scale_downs.is_empty() || is_client_key(request_key) {
-            let record = history::new_record(kind, request_key, &description, removed.clone());
-            draft.new_record = Some(record);
-        }
-        Ok(removed)
+        plan_removal(job, draft, &pods, request, request_key)
     })
     .await?;
-    state
-        .metrics
-        .released
-        .inc_by(u64::try_from(removed.len()).unwrap_or(0));
+    let count = u64::try_from(removed.len()).unwrap_or(0);
+    state.metrics.released.inc_by(count);
     let removed = removed
         .iter()
         .map(|name| (role_of_name(&job, name), name.as_str()));
-    Ok(replica_urls(state, key, &job, removed).with_coordinator(&request.target.coordinator))
+    Ok(replica_urls(state, key, &job, removed).with_coordinator(request.requester.name()))
+}
+
+/// Removes the requested replicas from the plan, and returns their names. A repeated request gets
+/// the names of the first one.
+fn plan_removal(
+    job: &JobView,
+    draft: &mut JobChange,
+    pods: &[PodView],
+    request: &RemoveRequest,
+    request_key: &str,
+) -> Result<Vec<String>> {
+    let (kind, now) = (RequestKind::Remove, Timestamp::now());
+    let description = request.description();
+    if let Some(earlier) = history::find_replay(job, kind, request_key, &description, now)? {
+        return Ok(earlier.released.clone());
+    }
+    check_job_active(job)?;
+    remove_recorded(&mut draft.plan, &recorded_pod_names(job, now));
+    let recorded = recorded_scale_downs(job, request_key, now);
+    let mut removed = Vec::new();
+    for (role, count) in [
+        (Role::Collector, request.collectors),
+        (Role::Learner, request.learners),
+    ] {
+        removed.extend(scale_down_role(job, draft, pods, role, count, &recorded));
+    }
+    if !removed.is_empty() || !draft.scale_downs.is_empty() || is_client_key(request_key) {
+        let record = history::new_record(kind, request_key, &description, removed.clone());
+        draft.new_record = Some(record);
+    }
+    Ok(removed)
 }
 
 /// Returns the role of a replica, from its name if it has left the plan.

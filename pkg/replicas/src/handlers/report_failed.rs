@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use super::{authorize_change, check_job_active, read_body, replica_urls, success_response};
 use crate::{
-    State,
-    authorize::Source,
+    authorize::source::Source,
     error::{Error, Result},
-    mutate::{JobChange, mutate_job},
+    mutate::{job_change::JobChange, mutate_job},
+    state::State,
     wire::{FailedRequest, Replicas, Success},
 };
 
@@ -24,34 +24,28 @@ pub(crate) async fn report_failed(
 ) -> Result<Response> {
     let body = read_body(&state, body).await?;
     let request = FailedRequest::parse(&body)?;
-    let (key, requester) = authorize_change(&state, &source, &request.target).await?;
-    let (job, replacements) = mutate_job(&state, &key, &requester, |job, draft| {
+    let identity = authorize_change(&state, &source, &request.requester).await?;
+    let key = request.requester.job_key();
+    let (job, replacements) = mutate_job(&state, key, &identity, |job, draft| {
         check_job_active(job)?;
-        let pods = state.pods.list_by_job(&key);
-        Ok(replace_failed(
-            job,
-            draft,
-            &pods,
-            &request.pods,
-            Timestamp::now(),
-        ))
+        let pods = state.pods.list_by_job(key);
+        let now = Timestamp::now();
+        Ok(replace_failed(job, draft, &pods, &request.pods, now))
     })
     .await?;
-    state
-        .metrics
-        .replaced
-        .inc_by(u64::try_from(replacements.len()).unwrap_or(0));
+    let count = u64::try_from(replacements.len()).unwrap_or(0);
+    state.metrics.replaced.inc_by(count);
     let replacements = replacements
         .iter()
         .map(|(role, name)| (*role, name.as_str()));
-    let answer = replica_urls(&state, &key, &job, replacements)
-        .with_coordinator(&request.target.coordinator);
-    let message = if answer.is_empty() {
+    let replaced =
+        replica_urls(&state, key, &job, replacements).with_coordinator(request.requester.name());
+    let message = if replaced.is_empty() {
         "nothing was replaced: none of these replicas is in the plan"
     } else {
         "the replicas are replaced"
     };
-    success_response(message, answer)
+    success_response(message, replaced)
 }
 
 /// Replaces the replicas of `failed` that are in the plan, ddp learners with their whole learner group,

@@ -13,7 +13,7 @@ use di_api::RequestKind;
 use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
-    authorize::Source,
+    authorize::source::Source,
     error::{Error, Result},
 };
 

@@ -1,5 +1,5 @@
 //! Records which requests lowered the declared counts, and the names that are deleted for it, in
-//! annotations that are written together with the counts. A repeated request must not scale_downs the counts
+//! annotations that are written together with the counts. A repeated request must not lower the counts
 //! twice, and another request must not choose the same names. See docs/decisions/0009 and 0014.
 
 use std::collections::HashMap;
@@ -13,12 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::history::is_unexpired;
-use crate::mutate::ReplicaGroupRef;
 
 /// Limit of records over all requests.
 const MAX_RECORDS: usize = 64;
 /// Limit of names over all records; the newest are kept. Annotations have a size limit.
 const MAX_NAMES: usize = 1024;
+
+/// Names one declared count: the role, and one of its replica groups or none.
+pub(crate) type ReplicaGroupRef = (Role, Option<String>);
 
 /// A scale-down of one declared count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

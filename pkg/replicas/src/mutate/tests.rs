@@ -1,4 +1,6 @@
-use di_api::{EntryState, RequestKind, names};
+use std::collections::HashMap;
+
+use di_api::{EntryState, PlanEntry, RequestKind, Role, names};
 use di_fixtures::Job;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +8,9 @@ use serde_json::{Value, json};
 use super::{write::status_fields, *};
 use crate::idempotency::{
     history,
-    recorded_scale_down::{self, recorded_pod_names, recorded_scale_downs},
+    recorded_scale_down::{
+        self, ReplicaGroupRef, ScaleDown, recorded_pod_names, recorded_scale_downs,
+    },
 };
 
 fn entry(name: &str, role: Role) -> PlanEntry {

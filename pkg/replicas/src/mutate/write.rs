@@ -5,12 +5,12 @@ use di_cache::JobView;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{JobChange, ReplicaGroupRef};
+use super::job_change::JobChange;
 use crate::{
     error::Result,
     idempotency::{
         history,
-        recorded_scale_down::{self, ScaleDown},
+        recorded_scale_down::{self, ReplicaGroupRef, ScaleDown},
     },
     state::{JobRef, SharedState, call_api},
 };
@@ -92,7 +92,7 @@ async fn lower_declared_counts(
         scale_downs,
         Timestamp::now(),
     ));
-    let sent = call_api("scale_downs the declared replicas of the DIJob", async {
+    let sent = call_api("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
     Ok(state.jobs.record_write(sent.await?))

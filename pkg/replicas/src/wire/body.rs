@@ -1,19 +1,12 @@
 use di_api::{
-    ReplicaResources,
+    ReplicaResources, Role,
     quantity::{NANOS_PER_UNIT, parse_nanos},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
 
-use super::parse_name;
+use super::{name::parse_name, requester::Requester};
 use crate::error::{Error, Result};
-
-/// The coordinator of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) namespace: String,
-    pub(crate) coordinator: String,
-}
 
 /// The replicas of one role in a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,7 +18,7 @@ pub(crate) struct ReplicaRequest {
 /// The body of a POST: replicas to add.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AddRequest {
-    pub(crate) target: Target,
+    pub(crate) requester: Requester,
     pub(crate) collectors: ReplicaRequest,
     pub(crate) learners: ReplicaRequest,
 }
@@ -33,7 +26,7 @@ pub(crate) struct AddRequest {
 /// The body of a DELETE: how many replicas to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoveRequest {
-    pub(crate) target: Target,
+    pub(crate) requester: Requester,
     pub(crate) collectors: usize,
     pub(crate) learners: usize,
 }
@@ -41,7 +34,7 @@ pub(crate) struct RemoveRequest {
 /// The body of a failure report: pod names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedRequest {
-    pub(crate) target: Target,
+    pub(crate) requester: Requester,
     pub(crate) pods: Vec<String>,
 }
 
@@ -49,7 +42,7 @@ impl AddRequest {
     pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
         let body = parse_object(body)?;
         let request = Self {
-            target: parse_target(&body)?,
+            requester: parse_requester(&body)?,
             collectors: parse_replicas(&body, "collectors", most)?,
             learners: parse_replicas(&body, "learners", most)?,
         };
@@ -64,6 +57,16 @@ impl AddRequest {
     /// Whether the request is for no replicas.
     pub(crate) fn is_empty(&self) -> bool {
         self.collectors.count + self.learners.count == 0
+    }
+
+    /// The roles with at least one new replica.
+    pub(crate) fn roles(&self) -> Vec<(Role, &ReplicaRequest)> {
+        let roles = [
+            (Role::Collector, &self.collectors),
+            (Role::Learner, &self.learners),
+        ];
+        let roles = roles.into_iter();
+        roles.filter(|(_, part)| part.count > 0).collect()
     }
 
     /// The description that the request history stores.
@@ -106,7 +109,7 @@ impl RemoveRequest {
     pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
         let body = parse_object(body)?;
         Ok(Self {
-            target: parse_target(&body)?,
+            requester: parse_requester(&body)?,
             collectors: parse_replicas(&body, "collectors", most)?.count,
             learners: parse_replicas(&body, "learners", most)?.count,
         })
@@ -126,7 +129,7 @@ impl RemoveRequest {
 impl FailedRequest {
     pub(crate) fn parse(body: &[u8]) -> Result<Self> {
         let body = parse_object(body)?;
-        let target = parse_target(&body)?;
+        let requester = parse_requester(&body)?;
         let mut pods: Vec<String> = Vec::new();
         for field in ["collectors", "learners"] {
             let list = match body.get(field) {
@@ -138,12 +141,12 @@ impl FailedRequest {
                 let Some(item) = item.as_str() else {
                     return Err(Error::Invalid(format!("{field} must be a list of names")));
                 };
-                pods.extend(parse_pod_name(item, &target.namespace).map(str::to_owned));
+                pods.extend(parse_pod_name(item, &requester.job_key().0).map(str::to_owned));
             }
         }
         let mut seen = std::collections::HashSet::new();
         pods.retain(|pod| seen.insert(pod.clone()));
-        Ok(Self { target, pods })
+        Ok(Self { requester, pods })
     }
 }
 
@@ -167,16 +170,13 @@ fn parse_object(body: &[u8]) -> Result<Map<String, Value>> {
     }
 }
 
-fn parse_target(body: &Map<String, Value>) -> Result<Target> {
+fn parse_requester(body: &Map<String, Value>) -> Result<Requester> {
     let field = |key: &str| match body.get(key) {
         None | Some(Value::Null) => parse_name(key, ""),
         Some(Value::String(value)) => parse_name(key, value),
         Some(_) => Err(Error::Invalid(format!("{key} must be a string"))),
     };
-    Ok(Target {
-        namespace: field("namespace")?,
-        coordinator: field("coordinator")?,
-    })
+    Ok(Requester::new(field("namespace")?, field("coordinator")?))
 }
 
 /// Parses the replicas of one role. `cpu` and `gpu` are the names of older clients.

@@ -1,7 +1,11 @@
 use di_cache::Key;
 use di_plan::Listing;
 use serde::Serialize;
-use utoipa::ToSchema;
+use serde_json::json;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, schema::Schema},
+};
 
 use super::schema;
 
@@ -58,9 +62,7 @@ impl Replicas {
     pub(crate) fn is_empty(&self) -> bool {
         self.collectors.is_empty() && self.learners.is_empty()
     }
-}
 
-impl Replicas {
     /// The record of an aggregator; its learners are the processes of its ddp learners.
     pub(crate) fn for_aggregator(namespace: &str, aggregator: &str, learners: Vec<String>) -> Self {
         Self {
@@ -73,13 +75,21 @@ impl Replicas {
 
     /// Returns the record with the coordinator name that the request used.
     #[must_use]
-    pub(crate) fn with_coordinator(self, coordinator: &str) -> Self {
+    pub(crate) fn with_coordinator(self, coordinator: String) -> Self {
         Self {
-            coordinator: coordinator.to_owned(),
+            coordinator,
             ..self
         }
     }
 }
+
+impl PartialSchema for Nothing {
+    fn schema() -> RefOr<Schema> {
+        schema::to_schema(json!({"type": "null"}))
+    }
+}
+
+impl ToSchema for Nothing {}
 
 impl<T> Success<T> {
     pub(crate) fn new(message: &str, data: T) -> Self {

@@ -1,7 +1,7 @@
 use axum::http::Uri;
 use utoipa::IntoParams;
 
-use super::{parse_name, schema};
+use super::{name::parse_name, schema};
 use crate::error::{Error, Result};
 
 /// The query of a list request.

@@ -4,11 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn target() -> Target {
-    Target {
-        namespace: "default".into(),
-        coordinator: "j-coordinator".into(),
-    }
+fn requester() -> Requester {
+    Requester::Coordinator(("default".into(), "j".into()))
 }
 
 fn replica_request(count: usize, cpus: &str, gpus: &str, memory: &str) -> ReplicaRequest {
@@ -63,7 +60,7 @@ fn add_requests_parse_as_clients_send_them() {
         ),
     ] {
         let expected = AddRequest {
-            target: target(),
+            requester: requester(),
             collectors,
             learners,
         };
@@ -177,7 +174,7 @@ fn add_limit_counts_both_roles_together() {
 fn remove_requests_parse_as_clients_send_them() {
     let body = r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1},"learners":{"replicas":0}}"#;
     let expected = RemoveRequest {
-        target: target(),
+        requester: requester(),
         collectors: 1,
         learners: 0,
     };

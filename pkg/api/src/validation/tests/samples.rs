@@ -1,6 +1,11 @@
 use std::collections::BTreeSet;
 
-use super::*;
+use serde::Deserialize;
+
+use super::{
+    validate::{validate_decoded, validate_tolerantly},
+    *,
+};
 
 fn samples() -> Vec<(String, Value)> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/samples");

@@ -7,7 +7,7 @@ use di_cache::{JobView, Key};
 use di_plan::{Job, PodView, find_entry, group_members};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{authorize::owns_pod, state::SharedState};
+use crate::{authorize::identity::owns_pod, state::SharedState};
 
 /// Waits until each pod has a scheduling result, at most `scheduling_wait`, so that a list right after it
 /// leaves out pods that do not fit. See docs/decisions/0012.

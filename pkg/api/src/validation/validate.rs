@@ -1,0 +1,158 @@
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{
+    fault::{Fault, Faults, MAX_FAULTS},
+    names,
+    path::{METADATA, SPEC},
+    pod::{metadata::check_metadata, template::check_template, template_context::TemplateContext},
+    spec,
+    strict_decode::Decoded,
+    tolerant_decode::{TolerantResult, decode_tolerantly},
+};
+use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, role::Role};
+
+/// Decodes and validates a `DIJob` of either served version.
+///
+/// # Errors
+/// All faults, at most 1,000.
+pub fn validate_dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
+    into_result(validate_object(object))
+}
+
+/// Validates a `DIJob` that the caller decoded strictly.
+///
+/// # Errors
+/// All faults, at most 1,000.
+pub fn validate_decoded_dijob(job: Decoded<DIJob>) -> Result<DIJob, Vec<Fault>> {
+    into_result(validate_decoded(job))
+}
+
+/// Decodes and validates an `AggregatorConfig` of either served version.
+///
+/// # Errors
+/// All faults, at most 1,000.
+pub fn validate_aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
+    into_result(validate_object(object))
+}
+
+/// Returns the faults of a decoded job.
+pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    names::check_job_name(&job.metadata, &mut faults);
+    check_metadata(&job.metadata, &METADATA, &mut faults);
+    spec::check_spec(&job.spec, &mut faults);
+    faults.into_vec()
+}
+
+/// A kind of the API group.
+pub(super) trait Kind: DeserializeOwned {
+    /// Reports faults that have a clearer message before decoding, and repairs them in `object`, so
+    /// that the rest can be decoded.
+    ///
+    /// Returns the paths of the fields that it filled in.
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String>;
+
+    /// Returns the faults of the decoded object.
+    fn find_faults(&self) -> Vec<Fault>;
+}
+
+impl Kind for DIJob {
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String> {
+        spec::repair_spec(object, faults)
+    }
+
+    fn find_faults(&self) -> Vec<Fault> {
+        dijob_faults(self)
+    }
+}
+
+impl Kind for AggregatorConfig {
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String> {
+        let spec = &mut object["spec"];
+        if !spec.is_object() {
+            *spec = Value::Object(serde_json::Map::new());
+        }
+        let missing = spec::require_template(spec, "aggregator", "aggregators run in", faults);
+        missing.into_iter().collect()
+    }
+
+    fn find_faults(&self) -> Vec<Fault> {
+        let mut faults = Faults::default();
+        let aggregator = SPEC.child("aggregator");
+        let field = aggregator.child("template");
+        let context = TemplateContext {
+            role: Role::Aggregator,
+            job: None,
+        };
+        let template = &self.spec.aggregator.template;
+        check_template(template, &field, context, &mut faults);
+        faults.into_vec()
+    }
+}
+
+/// The object, if it is decodable, and its faults.
+pub(super) type ValidationResult<T> = (Option<T>, Vec<Fault>);
+
+// See docs/decisions/0013: both ways report the same faults; the second one takes longer.
+pub(super) fn validate_object<T: Kind>(object: &Value) -> ValidationResult<T> {
+    match Decoded::deserialize(object) {
+        Ok(decoded) => validate_decoded(decoded),
+        Err(_) => validate_tolerantly(object),
+    }
+}
+
+pub(super) fn validate_decoded<T: Kind>(decoded: Decoded<T>) -> ValidationResult<T> {
+    let Decoded { object, mut faults } = decoded;
+    faults.extend(object.find_faults());
+    faults.truncate(MAX_FAULTS);
+    (Some(object), faults)
+}
+
+/// Validates an object that is not decodable as it is, without its null fields and those of a wrong
+/// type.
+pub(super) fn validate_tolerantly<T: Kind>(object: &Value) -> ValidationResult<T> {
+    // Unknown fields are reported even if they are null, so look for them before nulls are dropped.
+    let mut faults = Faults::default();
+    faults.extend(decode_tolerantly::<T>(object.clone()).unknown);
+    let mut readable = without_nulls(object);
+    let missing = T::repair(&mut readable, &mut faults);
+    let TolerantResult { decoded, wrong, .. } = decode_tolerantly::<T>(readable);
+    faults.extend(wrong);
+    if let Some((object, masked)) = &decoded {
+        let mask = masked.with_fields(missing);
+        faults.extend(mask.unrelated_faults(object.find_faults()));
+    }
+    (decoded.map(|(object, _)| object), faults.into_vec())
+}
+
+/// Returns the object without null fields in its spec; anything but an object becomes an empty one.
+pub(super) fn without_nulls(object: &Value) -> Value {
+    let Value::Object(fields) = object else {
+        return Value::Object(serde_json::Map::new());
+    };
+    let mut fields = fields.clone();
+    if let Some(spec) = fields.get_mut("spec") {
+        drop_nulls(spec);
+    }
+    Value::Object(fields)
+}
+
+/// Drops null fields, because the API server also treats them as unset.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn into_result<T>((decoded, faults): ValidationResult<T>) -> Result<T, Vec<Fault>> {
+    match decoded {
+        Some(decoded) if faults.is_empty() => Ok(decoded),
+        _ => Err(faults),
+    }
+}

@@ -1,0 +1,2 @@
+/// Namespace and name of an object, usually of a job.
+pub type Key = (String, String);
