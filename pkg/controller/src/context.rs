@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use di_api::DIJob;
 use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
 use di_plan::PodView;
 use kube::{
@@ -13,7 +14,10 @@ use kube::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{Metrics, Settings, backoff::Backoff, event_queue::EventQueue, job_state::JobState};
+use crate::{
+    Metrics, Settings, backoff::Backoff, event_queue::EventQueue, job_state::JobState,
+    step::has_started,
+};
 
 /// Dependencies and state that all reconciles share.
 pub(crate) struct Context {
@@ -107,6 +111,16 @@ impl Context {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(job);
+    }
+
+    /// Returns true if nothing was created for the job yet, and it is not suspended. Existing pods
+    /// prove the contrary even if the status was lost.
+    pub fn is_new(&self, key: &Key, job: &DIJob) -> bool {
+        let status = job.status.as_ref();
+        job.metadata.deletion_timestamp.is_none()
+            && !job.spec.suspend
+            && status.is_none_or(|status| !has_started(status))
+            && !self.has_pods(key, job.metadata.uid.as_deref())
     }
 
     /// Returns true if the cache has pods that the job with this UID owns.

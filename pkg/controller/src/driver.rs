@@ -26,11 +26,12 @@ use tracing::{debug, warn};
 
 use crate::{
     Error, Metrics, Settings,
-    backoff::{INITIAL_DELAY, PROBE_INTERVAL},
+    backoff::INITIAL_DELAY,
     context::Context,
     error::Result,
-    event_queue::{EventQueue, publish_shard},
+    event_queue::EventQueue,
     event_retry::{RETRY_CAPACITY, retry_events},
+    events::publish_shard,
     metrics::ReasonLabel,
     reconcile::reconcile,
 };
@@ -114,9 +115,8 @@ pub async fn run(
     tasks.spawn(requeue_on_config_change(
         context.clone(),
         changed_configs,
-        changed.clone(),
+        changed,
     ));
-    tasks.spawn(probe_api_server(context.clone(), changed));
     tasks.spawn(stop_dispatch(context.clone(), shutdown.clone()));
     let changed_jobs = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
@@ -197,19 +197,6 @@ async fn requeue_on_config_change(
 async fn stop_dispatch(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
     shutdown.await;
     context.reconcile_permits.close();
-}
-
-/// Requeues jobs that wait for the API server: one at a time as a probe, and all once one has
-/// succeeded.
-async fn probe_api_server(context: Arc<Context>, requeue: mpsc::Sender<Key>) {
-    loop {
-        sleep(PROBE_INTERVAL).await;
-        for key in context.backoff.half_open() {
-            if requeue.send(key).await.is_err() {
-                return;
-            }
-        }
-    }
 }
 
 /// Drops errors of the job watch, which retries by itself. The work queue would stop at an error.

@@ -1,6 +1,6 @@
 //! Kubernetes events: built from [`EventRecord`]s, queued, and published.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::Arc;
 
 use di_api::DIJob;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,8 +9,15 @@ use kube::{
     runtime::events::{Event, EventType, Recorder},
 };
 
+use tokio::sync::mpsc;
+use tracing::warn;
+
 use crate::{
-    EventRecord, context::Context, error::Result, event_queue::QueuedEvent, metrics::ReasonLabel,
+    Error, EventRecord,
+    context::Context,
+    error::Result,
+    event_queue::{QueueItem, QueuedEvent, hash_of},
+    metrics::ReasonLabel,
 };
 
 impl Context {
@@ -30,6 +37,13 @@ impl Context {
             regarding: job.clone(),
             aggregated: record.warning || record.series_key.is_some(),
         });
+    }
+
+    /// Queues events about a job.
+    pub fn queue_events(&self, job: &DIJob, records: &[EventRecord]) {
+        for record in records {
+            self.queue_event(job, record);
+        }
     }
 
     /// Publishes an event at the API server.
@@ -58,6 +72,38 @@ impl Context {
     }
 }
 
+/// Publishes the events of a shard. Sends events that fail with a retryable error to `retries`.
+pub(crate) async fn publish_shard(
+    context: Arc<Context>,
+    mut shard: mpsc::Receiver<QueueItem>,
+    retries: mpsc::Sender<QueuedEvent>,
+) {
+    while let Some(item) = shard.recv().await {
+        if shard.is_empty() {
+            // The burst is over.
+            context.event_queue.log_dropped();
+        }
+        match item {
+            QueueItem::Event(event) => {
+                if let Err(error) = context.publish_event(&event).await {
+                    enqueue_retry(*event, &error, &retries);
+                }
+            }
+            QueueItem::Flush(done) => {
+                done.send(()).ok();
+            }
+        }
+    }
+}
+
+fn enqueue_retry(event: QueuedEvent, error: &Error, retries: &mpsc::Sender<QueuedEvent>) {
+    let reason = event.event.reason.clone();
+    let is_queued = error.is_retryable() && retries.try_send(event).is_ok();
+    if !is_queued && !error.is_terminal() {
+        warn!(reason, error = error.chain(), "Cannot publish an event");
+    }
+}
+
 fn build_event(record: &EventRecord) -> Event {
     Event {
         type_: if record.warning {
@@ -75,11 +121,6 @@ fn build_event(record: &EventRecord) -> Event {
         },
         secondary: None,
     }
-}
-
-/// Returns a hash that is stable within this process.
-pub(crate) fn hash_of(value: impl Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 /// Shortens the note of an event: the API server rejects notes above 1 KiB.
@@ -128,7 +169,7 @@ mod tests {
                 context.queue_event_about(&ObjectReference::default(), &record);
             }
             for shard in &mut shards {
-                while let Ok(crate::event_queue::QueueItem::Event(queued)) = shard.try_recv() {
+                while let Ok(QueueItem::Event(queued)) = shard.try_recv() {
                     context.publish_event(&queued).await.unwrap();
                 }
             }

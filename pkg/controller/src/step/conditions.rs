@@ -8,7 +8,7 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{Observed, ReconcileError, learner_groups, replicas};
+use super::{Observed, ReconcileError, learner_groups, loss};
 
 /// Message of a suspended job.
 pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";
@@ -122,7 +122,7 @@ fn pods_in_backoff<'a>(
     });
     let all = std::iter::once(coordinator).chain(replicas);
     all.filter_map(|(failed, not_before)| {
-        replicas::backoff_remaining(not_before, observed.now)?;
+        loss::backoff_remaining(not_before, observed.now)?;
         let pod = observed.own_pod(&failed)?;
         // Deleted and evicted pods have not failed.
         let has_failed = !pod.deleting && pod.counts_as_failure();

@@ -10,7 +10,10 @@ use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, EventRecord, Observed, Step, ending, replicas};
+use super::{
+    Action, EventRecord, Observed, Step, loss,
+    phase::{finish_job, reset_phase, set_not_running},
+};
 
 /// Returns a plan entry for the coordinator. It has a fixed name, so the plan itself has no entry
 /// for it. See docs/decisions/0002.
@@ -33,7 +36,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
         mark_created(observed, step);
         let message = "the coordinator ended with exit code 0";
         let reason = Reason::CoordinatorSucceeded;
-        ending::finish_job(observed, step, Phase::Succeeded, reason, message);
+        finish_job(observed, step, Phase::Succeeded, reason, message);
         return;
     }
     // A failed exit of a deleted or disrupted pod does not count against backoffLimit.
@@ -47,7 +50,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
             n => format!("{} after {n} restarts", failure_message(end)),
         };
         let (phase, reason) = (Phase::Failed, Reason::CoordinatorFailed);
-        ending::finish_job(observed, step, phase, reason, &message);
+        finish_job(observed, step, phase, reason, &message);
     }
 }
 
@@ -182,14 +185,6 @@ fn track_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
     }
 }
 
-/// Sets the phase of a job without a running coordinator: `Created`, or none before the first
-/// pod.
-pub(super) fn reset_phase(step: &mut Step) {
-    let status = &mut step.status;
-    let was_created = is_condition_true(&status.conditions, ConditionType::Created);
-    status.phase = was_created.then_some(Phase::Created);
-}
-
 /// Records the loss of a pod and starts the backoff. The first replacement is immediate, the delay
 /// of the next ones grows until one runs for long.
 fn record_loss(observed: &Observed<'_>, step: &mut Step, run_seconds: Option<i64>) {
@@ -204,7 +199,7 @@ fn record_loss(observed: &Observed<'_>, step: &mut Step, run_seconds: Option<i64
 
 /// Returns the delay before the next pod is created.
 fn backoff_remaining(observed: &Observed<'_>, step: &Step) -> Option<Duration> {
-    replicas::backoff_remaining(step.status.coordinator.not_before.as_ref(), observed.now)
+    loss::backoff_remaining(step.status.coordinator.not_before.as_ref(), observed.now)
 }
 
 /// Returns the run time of a pod. The times of its kubelet come first, as the condition `Running`
@@ -247,19 +242,6 @@ fn on_node_lost(observed: &Observed<'_>, step: &mut Step) {
     }
     step.status.phase = Some(Phase::Unknown);
     set_not_running(observed, step, Reason::NodeLost, message);
-}
-
-/// Sets the condition `Running` to false if it exists.
-pub(super) fn set_not_running(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    reason: Reason,
-    message: &str,
-) {
-    let status = &mut step.status;
-    if find_condition(&status.conditions, ConditionType::Running).is_some() {
-        observed.set_condition(status, ConditionType::Running, false, reason, message);
-    }
 }
 
 /// Deletes an ended coordinator, so that a new pod can take its name. It is kept for its logs

@@ -12,35 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups, replicas,
+    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups,
+    loss::has_completed,
+    phase::{finish_job, reset_phase, set_not_running},
 };
-
-/// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
-/// status is written. See docs/decisions/0002.
-pub(super) fn finish_job(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    phase: Phase,
-    reason: Reason,
-    message: &str,
-) {
-    let status = &mut step.status;
-    status.phase = Some(phase);
-    status.completion_time = Some(Time(observed.now));
-    status.plan.clear();
-    let type_ = if phase == Phase::Succeeded {
-        ConditionType::Succeeded
-    } else {
-        ConditionType::Failed
-    };
-    observed.set_condition(status, type_, true, reason, message);
-    coordinator::set_not_running(observed, step, reason, "the job has ended");
-    step.actions.clear();
-    step.events.push(match phase {
-        Phase::Failed => EventRecord::warning(reason, message),
-        _ => EventRecord::normal(reason, message),
-    });
-}
 
 /// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
 /// after its TTL.
@@ -155,12 +130,12 @@ pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
 pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
     delete_children(observed, step, |_| true);
     coordinator::ignore_exit(observed, step);
-    coordinator::set_not_running(observed, step, Reason::Suspended, "the job is suspended");
+    set_not_running(observed, step, Reason::Suspended, "the job is suspended");
     // A resumed job gets its full activeDeadlineSeconds, as with Kubernetes Jobs.
     step.status.start_time = None;
     let plan = &mut step.status.plan;
     for entry in plan.iter_mut() {
-        entry.done |= replicas::has_completed(observed, entry);
+        entry.done |= has_completed(observed, entry);
     }
     // A learner group is resumed, or done, as a whole.
     let undone = plan.iter().filter(|entry| !entry.done);
@@ -193,6 +168,6 @@ pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
         step.status.phase = Some(Phase::Suspended);
     } else {
         // The phase becomes Suspended once all pods are gone.
-        coordinator::reset_phase(step);
+        reset_phase(step);
     }
 }

@@ -18,6 +18,8 @@ mod coordinator;
 mod counts;
 mod ending;
 mod learner_groups;
+mod loss;
+mod phase;
 mod replicas;
 
 use std::{collections::HashMap, time::Duration};
@@ -101,6 +103,15 @@ impl Action {
     /// Returns true if the action creates the coordinator's pod.
     pub(crate) fn creates_coordinator(&self) -> bool {
         matches!(self, Self::CreatePod(entry) if entry.role == Role::Coordinator)
+    }
+
+    /// Returns resource and name of the object that the action creates.
+    pub(crate) fn created_object(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::CreatePod(entry) => Some(("pods", entry.name.clone())),
+            Self::CreateService(entry) => Some(("services", entry.name.clone())),
+            _ => None,
+        }
     }
 
     fn delete_pod(pod: &PodView) -> Self {
@@ -289,8 +300,7 @@ fn step_active(observed: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
         let faults = validation::dijob_faults(observed.job);
         if !faults.is_empty() {
             let message = validation::summarize_faults(&faults);
-            let (phase, reason) = (Phase::Failed, Reason::InvalidSpec);
-            ending::finish_job(observed, step, phase, reason, &message);
+            phase::finish_job(observed, step, Phase::Failed, Reason::InvalidSpec, &message);
             return;
         }
     }

@@ -1,16 +1,13 @@
 //! Collectors and learners: updates the plan, then creates and deletes pods and services to match
 //! it.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
-    MAX_BACKOFF_SECONDS, PodView, Stage, StatusSizeBudget, Suffixes, adopt, aggregator_of,
-    drop_deleted, drop_failed_history, find_entry, group_members, propagate_to_members, replace,
-    sync_declared, trim_history,
+    PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_deleted, drop_failed_history,
+    find_entry, group_members, propagate_to_members, replace, sync_declared, trim_history,
 };
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
@@ -19,6 +16,7 @@ use super::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
     },
+    loss::{backoff_remaining, find_loss, has_completed},
 };
 
 pub(super) fn reconcile_replicas(
@@ -190,17 +188,6 @@ fn emit_replaced(step: &mut Step, replaced: Vec<(String, String)>) {
     step.events.extend(events);
 }
 
-/// Returns true if the recorded pod of a replica has [completed](PodView::has_done_its_work).
-pub(super) fn has_completed(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
-    recorded_pod(observed, entry).is_some_and(PodView::has_completed)
-}
-
-/// Returns the pod with the UID that the entry has recorded.
-fn recorded_pod<'a>(observed: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
-    let pod = observed.own_pod(&entry.name)?;
-    (entry.uid.as_deref() == Some(&pod.uid)).then_some(pod)
-}
-
 /// Returns the owners of groups that wait until a terminating pod releases the name of a replica.
 fn blocked_groups<'a>(observed: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
     let is_blocked =
@@ -262,46 +249,6 @@ fn replace_lost(
     emit_replaced(step, replaced);
 }
 
-/// Why a replica is replaced.
-pub(super) struct ReplicaLoss {
-    /// Predicate for the message, after the name of the replica.
-    pub cause: String,
-    /// Run time of the pod, for the backoff.
-    pub run_seconds: Option<i64>,
-}
-
-fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> {
-    let max_run_seconds = entry
-        .earliest_creation()
-        .map(|from| observed.now.duration_since(from).as_secs());
-    let Some(pod) = recorded_pod(observed, entry) else {
-        // The exact run time is unknown without the pod.
-        return Some(ReplicaLoss {
-            cause: "was deleted".to_owned(),
-            run_seconds: max_run_seconds,
-        });
-    };
-    let run_seconds = pod.run_seconds(observed.now, max_run_seconds);
-    match (pod.stage(), &pod.end) {
-        // An eviction with exit code 0. No controller deletes or recreates such a pod.
-        // See docs/decisions/0025.
-        (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(ReplicaLoss {
-            cause: "was evicted by its node and ended with exit code 0".to_owned(),
-            run_seconds,
-        }),
-        (Stage::Succeeded, _) => None,
-        (Stage::Failed, Some(end)) => Some(ReplicaLoss {
-            cause: format!("failed: {end}"),
-            run_seconds,
-        }),
-        _ if pod.deleting => Some(ReplicaLoss {
-            cause: "is being deleted".to_owned(),
-            run_seconds,
-        }),
-        _ => None,
-    }
-}
-
 /// Creates the missing pod and service of a wanted entry.
 fn ensure_pod_and_service(
     observed: &Observed<'_>,
@@ -329,15 +276,6 @@ fn ensure_pod_and_service(
     if entry.uid.is_none() && may_create_pods {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
-}
-
-/// Returns the delay before a pod is created.
-///
-/// A delay above the maximum comes from a clock that is ahead of ours, and is ignored.
-pub(super) fn backoff_remaining(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
-    let remaining = not_before?.0.duration_since(now);
-    let is_valid = remaining.is_positive() && remaining.as_secs() <= MAX_BACKOFF_SECONDS;
-    is_valid.then(|| remaining.unsigned_abs())
 }
 
 /// Deletes the pod of an entry with its own grace period, then its service, so that a terminating
