@@ -82,7 +82,9 @@ impl Backoff {
     ///
     /// The cause may affect only this job, for example a webhook for the pods of its namespace.
     pub fn is_unresponsive(&self, job: &Key) -> bool {
-        self.lock_jobs().get(job).is_some_and(|job| job.unresponsive)
+        self.lock_jobs()
+            .get(job)
+            .is_some_and(|job| job.unresponsive)
     }
 
     /// Resets the failure count after progress. The current delay stays.

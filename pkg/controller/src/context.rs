@@ -49,8 +49,6 @@ impl Context {
         settings: Settings,
         metrics: Metrics,
         jobs: JobCache,
-        pods: Arc<PodCache>,
-        services: Arc<ServiceCache>,
         event_queue: EventQueue,
     ) -> Self {
         let reporter = Reporter {
@@ -68,8 +66,8 @@ impl Context {
             settings,
             metrics,
             jobs,
-            pods,
-            services,
+            pods: Arc::default(),
+            services: Arc::default(),
             nodes: Arc::default(),
             aggregators: Arc::default(),
             backoff: Backoff::default(),
@@ -140,8 +138,6 @@ impl Context {
             Settings::default(),
             Metrics::new(&mut prometheus_client::registry::Registry::default()),
             JobCache::new(kube::runtime::reflector::store().0),
-            Arc::default(),
-            Arc::default(),
             EventQueue::new().0,
         )
     }

@@ -9,8 +9,8 @@ use crate::status_change::StatusChange;
 pub(crate) const DEBOUNCE: Duration = Duration::from_millis(400);
 /// Maximum delay of a debounced write after the first change.
 const MAX_DELAY: Duration = Duration::from_millis(800);
-/// Minimum interval of writes of a large plan that are not urgent: its status has up to a
-/// megabyte, and etcd keeps every version for minutes. See docs/decisions/0003.
+/// Minimum interval of writes of a large plan that are not urgent: its status has up to a megabyte,
+/// and etcd keeps every version for minutes. See docs/decisions/0003.
 const LARGE_PLAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The status writes of one job.
@@ -67,9 +67,7 @@ impl WriteSchedule {
                 let interval = LARGE_PLAN_INTERVAL * u32::from(is_large_plan);
                 due.max(since + interval)
             }
-            (StatusChange::Replacements, _) if is_large_plan => {
-                self.last_write? + LARGE_PLAN_INTERVAL
-            }
+            (StatusChange::Plan, _) if is_large_plan => self.last_write? + LARGE_PLAN_INTERVAL,
             _ => return None,
         };
         self.pending = Some(PendingWrite { since, due });
@@ -113,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn large_plan_is_written_once_a_second_for_replacements() {
+    fn changes_of_large_plan_are_written_once_a_second() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let mut schedule = WriteSchedule::default();
-        let replacements = StatusChange::Replacements;
-        assert_eq!(schedule.delay(replacements, true, start), None, "the first");
+        let plan = StatusChange::Plan;
+        assert_eq!(schedule.delay(plan, true, start), None, "the first");
         schedule.record_write(start);
         let rest = Some(Duration::from_millis(700));
-        assert_eq!(schedule.delay(replacements, true, after(300)), rest);
+        assert_eq!(schedule.delay(plan, true, after(300)), rest);
         assert!(schedule.is_pending());
-        assert_eq!(schedule.delay(replacements, false, after(300)), None);
+        assert_eq!(schedule.delay(plan, false, after(300)), None);
         assert_eq!(schedule.delay(StatusChange::Urgent, true, after(300)), None);
-        assert_eq!(schedule.delay(replacements, true, after(1000)), None);
+        assert_eq!(schedule.delay(plan, true, after(1000)), None);
     }
 }

@@ -19,6 +19,11 @@ impl DeferredCreates {
         self.objects.is_empty()
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     pub fn contains(&self, object: &(&'static str, String)) -> bool {
         self.objects.contains(object)
     }

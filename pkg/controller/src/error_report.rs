@@ -143,8 +143,8 @@ fn stable_error(
 /// Writes the status with the recorded error, if it differs from the stored one.
 async fn write_report(context: &Context, key: &Key, job: JobRef) -> Result<()> {
     let is_new = context.is_new(key, &job);
-    let observation = observe(context, key, job);
-    let (job, mut step) = (&observation.job, compute(&observation));
+    let observed = observe(context, key, job);
+    let (job, mut step) = (&observed.job, compute(&observed));
     // Write no plan from an unverified cache: it may contain new names. Also not for a new job
     // with an unchecked spec: once it has begun, the spec is not checked again.
     if !step.needs_live_read.is_empty() || is_new {
@@ -193,7 +193,10 @@ mod tests {
 
     #[test]
     fn reported_error_stays_until_its_object_is_created() {
-        let (pod, service) = (|| conflict("pods", "pod"), || conflict("services", "service"));
+        let (pod, service) = (
+            || conflict("pods", "pod"),
+            || conflict("services", "service"),
+        );
         let late = || ReconcileError {
             reason: Reason::Timeout,
             message: "late".to_owned(),

@@ -1,6 +1,6 @@
 //! Kubernetes events: built from [`EventRecord`]s, queued, and published.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use di_api::DIJob;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,11 +9,11 @@ use kube::{
     runtime::events::{Event, EventType, Recorder},
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 use tracing::warn;
 
 use crate::{
-    Error, EventRecord,
+    EventRecord,
     context::Context,
     error::Result,
     event_queue::{QueueItem, QueuedEvent, hash_of},
@@ -72,23 +72,21 @@ impl Context {
     }
 }
 
-/// Publishes the events of a shard. Sends events that fail with a retryable error to `retries`.
-pub(crate) async fn publish_shard(
-    context: Arc<Context>,
-    mut shard: mpsc::Receiver<QueueItem>,
-    retries: mpsc::Sender<QueuedEvent>,
-) {
+/// Maximum number of tries to publish an event. With the delays they take most of a minute, about
+/// as long as an API server restarts.
+const MAX_TRIES: u32 = 10;
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// Publishes the events of a shard one after the other, as client-go's broadcaster does.
+pub(crate) async fn publish_shard(context: Arc<Context>, mut shard: mpsc::Receiver<QueueItem>) {
     while let Some(item) = shard.recv().await {
         if shard.is_empty() {
             // The burst is over.
             context.event_queue.log_dropped();
         }
         match item {
-            QueueItem::Event(event) => {
-                if let Err(error) = context.publish_event(&event).await {
-                    enqueue_retry(*event, &error, &retries);
-                }
-            }
+            QueueItem::Event(event) => publish_with_retries(&context, &event).await,
             QueueItem::Flush(done) => {
                 done.send(()).ok();
             }
@@ -96,12 +94,27 @@ pub(crate) async fn publish_shard(
     }
 }
 
-fn enqueue_retry(event: QueuedEvent, error: &Error, retries: &mpsc::Sender<QueuedEvent>) {
-    let reason = event.event.reason.clone();
-    let is_queued = error.is_retryable() && retries.try_send(event).is_ok();
-    if !is_queued && !error.is_terminal() {
-        warn!(reason, error = error.chain(), "Cannot publish an event");
+/// Publishes an event. Retries it while the API server fails.
+async fn publish_with_retries(context: &Context, queued: &QueuedEvent) {
+    for attempt in 1..=MAX_TRIES {
+        match context.publish_event(queued).await {
+            Err(error) if error.is_retryable() && attempt < MAX_TRIES => {
+                sleep(retry_delay(attempt)).await;
+            }
+            Err(error) if !error.is_terminal() => {
+                let reason = &queued.event.reason;
+                warn!(reason, error = error.chain(), "Cannot publish an event");
+                return;
+            }
+            _ => return,
+        }
     }
+}
+
+fn retry_delay(attempt: u32) -> Duration {
+    INITIAL_RETRY_DELAY
+        .saturating_mul(1 << (attempt - 1))
+        .min(MAX_RETRY_DELAY)
 }
 
 fn build_event(record: &EventRecord) -> Event {
@@ -199,6 +212,15 @@ mod tests {
         }
         let denied = |resource| action("denied", Some(resource));
         assert_ne!(denied("pods"), denied("services"));
+    }
+
+    #[test]
+    fn retry_delay_doubles_to_ten_seconds() {
+        let delays: Vec<_> = (1..=MAX_TRIES)
+            .map(|attempt| retry_delay(attempt).as_secs_f64())
+            .collect();
+        assert_eq!(delays[..5], [0.5, 1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(delays[5..], [10.0; 5]);
     }
 
     #[test]

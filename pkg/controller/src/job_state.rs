@@ -17,7 +17,7 @@ pub(crate) struct JobState {
     pub last_error: Option<ReconcileError>,
     pub deferred_creates: Arc<DeferredCreates>,
     pub write_schedule: WriteSchedule,
-    /// Status and events of a write that got no response. See [`crate::status_writer`].
+    /// Status and events of a write that got no response. See `status_writer.rs`.
     pub unacknowledged: Option<Arc<(DIJobStatus, Vec<EventRecord>)>>,
     /// True if no retry can help, because the job or its namespace is being deleted.
     pub terminal: bool,

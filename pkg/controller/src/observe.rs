@@ -1,33 +1,18 @@
 //! Observes a job: everything that one step is computed from.
 
-use std::{collections::HashMap, sync::Arc};
-
 use di_cache::{JobRef, Key};
-use di_plan::{AggregatorTemplate, NodeView, PodView, RandomSuffixes, ServiceView};
+use di_plan::{PodView, RandomSuffixes};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 
 use crate::{
-    Observed, ReconcileError, Step, apply::PARALLEL_REQUESTS, context::Context, error::Result, step,
+    Observed, Step, apply::PARALLEL_REQUESTS, context::Context, error::Result, step::step,
 };
 
-/// A job, and what the caches have of its cluster.
-pub(crate) struct Observation {
-    pub job: JobRef,
-    pods: Vec<PodView>,
-    services: Vec<ServiceView>,
-    nodes: Option<Arc<[NodeView]>>,
-    aggregator: AggregatorTemplate,
-    last_error: Option<ReconcileError>,
-    final_coordinator_state: Option<PodView>,
-    live_reads: HashMap<String, bool>,
-    now: Timestamp,
-}
-
 /// Reads the caches.
-pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observation {
+pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
     let now = (context.settings.clock)();
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
     let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
@@ -37,7 +22,7 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observation 
         let uid = entry.uid.as_ref();
         uid.is_some_and(|uid| context.pods.was_deleted(uid))
     });
-    Observation {
+    Observed {
         pods: context.pods.list_by_job(key),
         services: context.services.list_by_job(key),
         nodes: context.nodes.list_all(),
@@ -51,23 +36,12 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observation 
     }
 }
 
-/// Computes the step of an observation.
-pub(crate) fn compute(observation: &Observation) -> Step {
-    let observed = Observed {
-        job: &observation.job,
-        pods: &observation.pods,
-        services: &observation.services,
-        nodes: observation.nodes.as_deref(),
-        aggregator: &observation.aggregator,
-        last_error: observation.last_error.as_ref(),
-        final_coordinator_state: observation.final_coordinator_state.as_ref(),
-        live_reads: &observation.live_reads,
-        now: observation.now,
-    };
-    step(&observed, &mut RandomSuffixes)
+/// Computes the step.
+pub(crate) fn compute(observed: &Observed) -> Step {
+    step(observed, &mut RandomSuffixes)
 }
 
-/// Reads pods from the API server, bypassing the cache, and adds them to the observation.
+/// Reads pods from the API server, bypassing the cache, and adds them to the observed ones.
 ///
 /// Successful reads are kept: a failing API server rejects some of many requests, so reading all
 /// again might never succeed.
@@ -77,7 +51,7 @@ pub(crate) fn compute(observation: &Observation) -> Step {
 pub(crate) async fn verify_live(
     context: &Context,
     key: &Key,
-    observation: &mut Observation,
+    observed: &mut Observed,
     names: Vec<String>,
 ) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
@@ -104,7 +78,7 @@ pub(crate) async fn verify_live(
     if found.is_empty() {
         return failed.into_iter().map(|result| result.map(drop)).collect();
     }
-    observation.live_reads.extend(found.into_iter().flatten());
-    observation.pods = context.pods.list_by_job(key);
+    observed.live_reads.extend(found.into_iter().flatten());
+    observed.pods = context.pods.list_by_job(key);
     Ok(())
 }

@@ -21,8 +21,8 @@ use crate::{
     error::Result,
     error_report::{Failure, record_results, report_error},
     observe::{compute, observe, verify_live},
-    spec_check::fail_invalid_spec,
     status_writer::{Persisted, replay_unacknowledged, write_status},
+    stored_job::fail_invalid_spec,
     undecodable::fail_undecodable,
 };
 
@@ -115,14 +115,14 @@ async fn reconcile_decoded(
 
 /// Reconciles a job once. No action is applied before the status that it follows from is stored.
 async fn reconcile_job(context: &Context, key: &Key, job: JobRef) -> Result<Requeue, Failure> {
-    let mut observation = observe(context, key, job);
-    let mut step = compute(&observation);
+    let mut observed = observe(context, key, job);
+    let mut step = compute(&observed);
     while !step.needs_live_read.is_empty() {
-        verify_live(context, key, &mut observation, step.needs_live_read).await?;
-        step = compute(&observation);
+        verify_live(context, key, &mut observed, step.needs_live_read).await?;
+        step = compute(&observed);
     }
-    defer_rejected_creates(context, key, &observation.job, &mut step);
-    let persisted = write_status(context, key, &observation.job, step).await?;
+    defer_rejected_creates(context, key, &observed.job, &mut step);
+    let persisted = write_status(context, key, &observed.job, step).await?;
     let applied = apply_actions(context, key, &persisted).await;
     context.queue_events(&persisted.job, &applied.events());
     conclude(context, key, &persisted, applied)
@@ -138,9 +138,9 @@ async fn reconcile_undecodable(
     let Some(ended) = fail_undecodable(context, invalid).await? else {
         return Ok(Requeue::await_change());
     };
-    let observation = observe(context, key, ended.into());
-    let step = compute(&observation);
-    let persisted = Persisted::from_live_end(observation.job, step);
+    let observed = observe(context, key, ended.into());
+    let step = compute(&observed);
+    let persisted = Persisted::from_live_end(observed.job, step);
     let applied = apply_actions(context, key, &persisted).await;
     context.queue_events(&persisted.job, &applied.events());
     conclude(context, key, &persisted, applied)

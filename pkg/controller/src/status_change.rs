@@ -1,9 +1,7 @@
 //! Compares a computed status with the stored one: a write may not be needed, may wait, or is
 //! urgent.
 
-use std::collections::{HashMap, HashSet};
-
-use di_api::{ConditionType, DIJobStatus, EntryState, Phase, PlanEntry};
+use di_api::{ConditionType, DIJobStatus, EntryState, Phase};
 
 use crate::Step;
 
@@ -16,9 +14,9 @@ pub(crate) enum StatusChange {
     AfterActions,
     /// The difference is not urgent, and no action follows from it.
     Minor,
-    /// The only urgent difference is that replicas were replaced, or are gone.
-    Replacements,
-    /// The status, or an action that follows from it, must not wait.
+    /// The plan differs, or actions follow from the status. It is urgent unless the plan is large.
+    Plan,
+    /// The status must not wait.
     Urgent,
 }
 
@@ -34,19 +32,16 @@ impl StatusChange {
                 Self::Urgent
             };
         };
-        let is_urgent = !step.actions.is_empty()
-            || significant_fields(old) != significant_fields(new)
-            || !entry_states(old).eq(entry_states(new));
         if old == new {
             Self::None
         } else if !step.actions.is_empty() && without_counts(old) == without_counts(new) {
             Self::AfterActions
-        } else if !is_urgent {
-            Self::Minor
-        } else if only_replacements(old, new) {
-            Self::Replacements
-        } else {
+        } else if significant_fields(old) != significant_fields(new) {
             Self::Urgent
+        } else if step.actions.is_empty() && entry_states(old).eq(entry_states(new)) {
+            Self::Minor
+        } else {
+            Self::Plan
         }
     }
 }
@@ -56,9 +51,9 @@ fn significant_fields(status: &DIJobStatus) -> (Option<Phase>, i32) {
     // These phases follow the coordinator's pod, in the same burst as the counts. So a job whose
     // pods start at once begins with two writes: the plan, and all the rest. See
     // docs/decisions/0028.
-    let phase = status.phase.filter(|phase| {
-        !matches!(phase, Phase::Created | Phase::Running | Phase::Unknown)
-    });
+    let phase = status
+        .phase
+        .filter(|phase| !matches!(phase, Phase::Created | Phase::Running | Phase::Unknown));
     (phase, status.restarts)
 }
 
@@ -82,30 +77,9 @@ fn without_counts(status: &DIJobStatus) -> DIJobStatus {
     status
 }
 
-fn only_replacements(old: &DIJobStatus, new: &DIJobStatus) -> bool {
-    let before: HashMap<&str, EntryState> = entry_states(old).collect();
-    let is_unchanged = |name: &str, state| {
-        let before = before.get(name);
-        before.is_some_and(|before| *before == state || *before != EntryState::Wanted)
-    };
-    let replaced: HashSet<&str> = new
-        .plan
-        .iter()
-        .filter_map(|e| e.replaces.as_deref())
-        .collect();
-    let is_replacement = |entry: &PlanEntry| {
-        is_unchanged(&entry.name, entry.state)
-            || replaced.contains(entry.name.as_str())
-            || (entry.is_wanted() && entry.replaces.is_some())
-    };
-    significant_fields(old) == significant_fields(new)
-        && old.coordinator == new.coordinator
-        && new.plan.iter().all(is_replacement)
-}
-
 #[cfg(test)]
 mod tests {
-    use di_api::{Origin, Role};
+    use di_api::{Origin, PlanEntry, Role};
 
     use super::*;
     use crate::Action;
@@ -115,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_plan_is_urgent_and_of_counts_is_not() {
+    fn change_of_counts_is_minor_and_of_plan_is_not() {
         let old = DIJobStatus {
             plan: vec![entry("one"), entry("two")],
             ..DIJobStatus::default()
@@ -140,17 +114,16 @@ mod tests {
         created.phase = Some(Phase::Created);
         created.plan[0].uid = Some("u".to_owned());
         assert_eq!(change_to(&created, vec![]), StatusChange::Minor);
-        assert_eq!(change_to(&created, creates()), StatusChange::Urgent);
+        assert_eq!(change_to(&created, creates()), StatusChange::Plan);
         created.phase = Some(Phase::Succeeded);
         assert_eq!(change_to(&created, vec![]), StatusChange::Urgent);
 
         let mut replaced = old.clone();
         replaced.plan[0].state = EntryState::Replaced;
-        assert_eq!(change_to(&replaced, vec![]), StatusChange::Urgent);
-        replaced.plan.push(entry("three"));
-        assert_eq!(change_to(&replaced, creates()), StatusChange::Urgent);
-        replaced.plan[2].replaces = Some("one".to_owned());
-        assert_eq!(change_to(&replaced, creates()), StatusChange::Replacements);
+        assert_eq!(change_to(&replaced, vec![]), StatusChange::Plan);
+        let mut restarted = old.clone();
+        restarted.restarts = 1;
+        assert_eq!(change_to(&restarted, vec![]), StatusChange::Urgent);
     }
 
     #[test]

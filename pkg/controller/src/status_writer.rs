@@ -55,34 +55,28 @@ pub(crate) async fn write_status(
 ) -> Result<Persisted> {
     let change = StatusChange::between(job.status.as_ref(), &step);
     let is_large_plan = step.status.plan.len() > LARGE_PLAN_ENTRIES;
-    let mut debounced = None;
+    let mut persisted = Persisted {
+        job: job.clone(),
+        actions: std::mem::take(&mut step.actions),
+        is_written: false,
+        debounced: None,
+        requeue_after: step.requeue_after,
+    };
     context.update_state(key, |state| match change {
         StatusChange::None => state.write_schedule.clear(),
         StatusChange::AfterActions => {}
         _ => {
             let schedule = &mut state.write_schedule;
-            debounced = schedule.delay(change, is_large_plan, Instant::now());
+            persisted.debounced = schedule.delay(change, is_large_plan, Instant::now());
+            persisted.is_written = persisted.debounced.is_none();
         }
     });
-    let requeue_after = step.requeue_after;
-    let is_written = debounced.is_none()
-        && !matches!(change, StatusChange::None | StatusChange::AfterActions);
-    let mut actions = std::mem::take(&mut step.actions);
-    if debounced.is_some() {
-        actions.clear();
+    if persisted.is_written {
+        persisted.job = write_status_and_emit(context, key, job, step).await?;
+    } else if persisted.debounced.is_some() {
+        persisted.actions.clear();
     }
-    let job = if is_written {
-        write_status_and_emit(context, key, job, step).await?
-    } else {
-        job.clone()
-    };
-    Ok(Persisted {
-        job,
-        actions,
-        is_written,
-        debounced,
-        requeue_after,
-    })
+    Ok(persisted)
 }
 
 /// Writes the whole status, guarded by the `resourceVersion` of the job that it was computed from,

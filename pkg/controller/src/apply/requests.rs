@@ -3,64 +3,18 @@
 use std::fmt::Debug;
 
 use di_api::{DIJob, PlanEntry};
-use di_cache::{Key, ObjectCache, View};
+use di_cache::Key;
 use di_plan::{IMMEDIATE_DEADLINE_SECONDS, PodView, ServiceView, build_pod, build_service};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
-    core::{PartialObjectMeta, Status},
+    core::{NamespaceResourceScope, PartialObjectMeta, Status},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{Action, Error, context::Context, error::Result};
-
-/// A kind of object that jobs own.
-trait Child:
-    kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-{
-    const KIND: &'static str;
-    const RESOURCE: &'static str;
-    type View: View;
-
-    fn cache(context: &Context) -> &ObjectCache<Self::View>;
-
-    /// Returns the view for the cache, if the job owns the object.
-    fn view_owned_by(&self, job: &DIJob) -> Option<Self::View>;
-}
-
-impl Child for Pod {
-    const KIND: &'static str = "pod";
-    const RESOURCE: &'static str = "pods";
-    type View = PodView;
-
-    fn cache(context: &Context) -> &ObjectCache<PodView> {
-        &context.pods
-    }
-
-    fn view_owned_by(&self, job: &DIJob) -> Option<PodView> {
-        PodView::new(self).filter(|view| view.owner == job.uid())
-    }
-}
-
-impl Child for Service {
-    const KIND: &'static str = "service";
-    const RESOURCE: &'static str = "services";
-    type View = ServiceView;
-
-    fn cache(context: &Context) -> &ObjectCache<ServiceView> {
-        &context.services
-    }
-
-    fn view_owned_by(&self, job: &DIJob) -> Option<ServiceView> {
-        ServiceView::new(self).filter(|view| view.owner == job.uid())
-    }
-}
 
 /// Sends an action. Returns true if it changed anything.
 pub(super) async fn send_action(
@@ -72,61 +26,94 @@ pub(super) async fn send_action(
     match action {
         Action::CreatePod(entry) => create_pod(context, job, key, entry).await,
         Action::CreateService(entry) => {
-            create_child(context, job, key, &build_service(job, entry)).await
+            let record = |service: &Service| {
+                let view = ServiceView::new(service).filter(|view| view.owner == job.uid())?;
+                Some(context.services.record_created(view))
+            };
+            let (api, service) = (namespaced(context, key), build_service(job, entry));
+            create_child(
+                context,
+                job,
+                &api,
+                ("service", "services"),
+                &service,
+                record,
+            )
+            .await
         }
-        Action::DeletePod { name, uid } => delete_child::<Pod>(context, key, name, uid).await,
+        Action::DeletePod { name, uid } => {
+            let api: Api<Pod> = namespaced(context, key);
+            let deleted = delete_object(context, &api, "pods", name, uid).await?;
+            context.pods.record_deletion_request(key, name, uid);
+            Ok(deleted)
+        }
         Action::StopPod { name, uid } => stop_pod(context, key, name, uid).await,
         Action::DeleteService { name, uid } => {
-            delete_child::<Service>(context, key, name, uid).await
+            let api: Api<Service> = namespaced(context, key);
+            let deleted = delete_object(context, &api, "services", name, uid).await?;
+            context.services.record_deletion_request(key, name, uid);
+            Ok(deleted)
         }
         Action::DeleteJob => {
             // Metadata only: the response may be a job that cannot be decoded.
-            let api: Api<PartialObjectMeta<DIJob>> =
-                Api::namespaced(context.client.clone(), &key.0);
+            let api: Api<PartialObjectMeta<DIJob>> = namespaced(context, key);
             let uid = job.uid().unwrap_or_default();
             delete_object(context, &api, "dijobs", &job.name_any(), &uid).await
         }
     }
 }
 
+fn namespaced<K>(context: &Context, key: &Key) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(context.client.clone(), &key.0)
+}
+
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
     let aggregator = context.aggregators.template_for(&key.0);
     let settings = &context.settings.build;
-    match build_pod(job, entry, aggregator.pod_template(), settings) {
-        Some(pod) => create_child(context, job, key, &pod).await,
+    let Some(pod) = build_pod(job, entry, aggregator.pod_template(), settings) else {
         // The role was removed from the spec, or the AggregatorConfig deleted. The next step
         // reports it.
-        None => Ok(false),
-    }
+        return Ok(false);
+    };
+    let record = |pod: &Pod| {
+        let view = PodView::new(pod).filter(|view| view.owner == job.uid())?;
+        Some(context.pods.record_created(view))
+    };
+    let api = namespaced(context, key);
+    create_child(context, job, &api, ("pod", "pods"), &pod, record).await
 }
 
 /// Creates an object of the job. Returns false if it exists.
-async fn create_child<K: Child>(
+///
+/// `record` adds an object to the cache if the job owns it, and returns false if the watch has
+/// reported the object as deleted.
+async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
     context: &Context,
     job: &DIJob,
-    key: &Key,
+    api: &Api<K>,
+    (kind, resource): (&'static str, &'static str),
     object: &K,
+    record: impl FnOnce(&K) -> Option<bool>,
 ) -> Result<bool> {
-    let (kind, name) = (K::KIND, object.name_any());
-    let Some((found, is_new)) = create_or_get(context, key, object).await? else {
+    let name = object.name_any();
+    let Some((found, is_new)) = create_or_get(context, api, resource, object).await? else {
         return Err(Error::PreviousJobTerminating { kind, name });
     };
-    let Some(view) = found.view_owned_by(job) else {
-        return Err(name_conflict_error(&found, job));
-    };
-    let is_cached = K::cache(context).record_created(view);
-    if !is_cached && !is_new {
-        // The watch has reported the object as deleted, but it exists: it lost the label that the
-        // watch selects by.
-        return Err(Error::OwnObjectNotWatched { kind, name });
+    match record(&found) {
+        None => Err(name_conflict_error(kind, &found, job)),
+        // The object exists: it lost the label that the watch selects by.
+        Some(false) if !is_new => Err(Error::OwnObjectNotWatched { kind, name }),
+        Some(_) => Ok(is_new),
     }
-    Ok(is_new)
 }
 
 /// Returns the error for a name that another object has. The garbage collector deletes objects of
 /// a previous job, a user must delete all others.
-fn name_conflict_error<K: Child>(object: &K, job: &DIJob) -> Error {
-    let (kind, name) = (K::KIND, object.name_any());
+fn name_conflict_error(kind: &'static str, object: &impl Resource, job: &DIJob) -> Error {
+    let name = object.name_any();
     let mut owners = object.owner_references().iter();
     let is_terminating = object.meta().deletion_timestamp.is_some()
         || owners.any(|owner| owner.kind == "DIJob" && owner.name == job.name_any());
@@ -144,13 +131,13 @@ const MAX_CREATE_TRIES: usize = 3;
 /// if it is new.
 ///
 /// `None` if each create found an existing object, and each get found none.
-async fn create_or_get<K: Child>(
+async fn create_or_get<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
     context: &Context,
-    key: &Key,
+    api: &Api<K>,
+    resource: &'static str,
     object: &K,
 ) -> Result<Option<(K, bool)>> {
-    let api = Api::<K>::namespaced(context.client.clone(), &key.0);
-    let (resource, name) = (K::RESOURCE, object.name_any());
+    let name = object.name_any();
     let params = PostParams::default();
     for _ in 0..MAX_CREATE_TRIES {
         let operation = || format!("create {resource}/{name}");
@@ -174,7 +161,7 @@ async fn create_or_get<K: Child>(
 ///
 /// The API server rejects a patch with the UID of another pod, as UIDs are immutable.
 async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result<bool> {
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let api: Api<Pod> = namespaced(context, key);
     let patch = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": IMMEDIATE_DEADLINE_SECONDS}});
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
     let operation = || format!("patch pods/{name}");
@@ -189,30 +176,14 @@ async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result
     }
 }
 
-/// Deletes the object of a job with this name and UID. Returns false if it does not exist.
-async fn delete_child<K: Child>(
-    context: &Context,
-    key: &Key,
-    name: &str,
-    uid: &str,
-) -> Result<bool> {
-    let api = Api::<K>::namespaced(context.client.clone(), &key.0);
-    let deleted = delete_object(context, &api, K::RESOURCE, name, uid).await?;
-    K::cache(context).record_deletion_request(key, name, uid);
-    Ok(deleted)
-}
-
 /// Deletes the object with this name and UID. Returns false if it does not exist.
-async fn delete_object<K>(
+async fn delete_object<K: Resource + Clone + Debug + DeserializeOwned>(
     context: &Context,
     api: &Api<K>,
     resource: &'static str,
     name: &str,
     uid: &str,
-) -> Result<bool>
-where
-    K: kube::Resource + Clone + Debug + DeserializeOwned,
-{
+) -> Result<bool> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(Preconditions {

@@ -23,7 +23,10 @@ pub(super) fn batches<T>(mut actions: &[T], has_failed: bool) -> impl Iterator<I
 pub(super) fn group_similar(actions: Vec<&Action>) -> Vec<Vec<&Action>> {
     let mut groups: Vec<Vec<&Action>> = Vec::new();
     for action in actions {
-        match groups.iter_mut().find(|group| are_similar(group[0], action)) {
+        match groups
+            .iter_mut()
+            .find(|group| are_similar(group[0], action))
+        {
             Some(group) => group.push(action),
             None => groups.push(vec![action]),
         }
@@ -57,6 +60,7 @@ pub(super) fn stops_similar(action: &Action, error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use di_api::{Origin, PlanEntry, Role};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
 
@@ -77,7 +81,7 @@ mod tests {
         let entry = |role| PlanEntry::new("p".to_owned(), role, Origin::Declared, 0);
         let pod = |role| Action::CreatePod(entry(role));
         let mut large = entry(Role::Learner);
-        large.resources.gpus = Some("2".into());
+        large.resources.gpus = Some(Quantity("2".to_owned()));
         let all = [
             pod(Role::Collector),
             pod(Role::Learner),

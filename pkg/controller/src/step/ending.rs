@@ -19,7 +19,7 @@ use super::{
 
 /// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
 /// after its TTL.
-pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn clean_up(observed: &Observed, step: &mut Step) {
     align_phase_with_condition(observed, &mut step.status);
     let coordinator = names::coordinator_name(&observed.job.name_any());
     let is_coordinator =
@@ -48,7 +48,7 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
 
 /// Sets phase and completion time of a job that has ended by a condition only. Any client may have
 /// written that condition.
-fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus) {
+fn align_phase_with_condition(observed: &Observed, status: &mut DIJobStatus) {
     if !status.phase.is_some_and(Phase::is_terminal) {
         let has_succeeded = is_condition_true(&status.conditions, ConditionType::Succeeded);
         status.phase = Some(if has_succeeded {
@@ -62,11 +62,7 @@ fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus)
 
 /// Deletes the pods that `is_deleted` selects, and all services. A service is deleted after its
 /// pod, so that a terminating pod stays reachable.
-fn delete_children(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    is_deleted: impl Fn(&PodView) -> bool,
-) {
+fn delete_children(observed: &Observed, step: &mut Step, is_deleted: impl Fn(&PodView) -> bool) {
     let pods = observed.own_pods();
     for pod in pods.filter(|pod| is_deleted(pod) && !pod.deleting) {
         step.actions.push(Action::delete_pod(pod));
@@ -90,7 +86,7 @@ fn remaining_time(limit_seconds: i64, since: &Time, now: Timestamp) -> Option<Du
 }
 
 /// Deletes the job after `ttlSecondsAfterFinished`.
-fn delete_after_ttl(observed: &Observed<'_>, step: &mut Step) {
+fn delete_after_ttl(observed: &Observed, step: &mut Step) {
     let (Some(ttl), Some(ended)) = (
         observed.job.spec.ttl_seconds_after_finished,
         &step.status.completion_time,
@@ -105,7 +101,7 @@ fn delete_after_ttl(observed: &Observed<'_>, step: &mut Step) {
 }
 
 /// Fails a job that exceeds `activeDeadlineSeconds`.
-pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn check_deadline(observed: &Observed, step: &mut Step) {
     let (Some(limit), Some(start)) = (
         observed.job.spec.active_deadline_seconds,
         &step.status.start_time,
@@ -127,7 +123,7 @@ pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
 }
 
 /// Deletes all pods and services of a suspended job, and keeps its plan.
-pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
     delete_children(observed, step, |_| true);
     coordinator::ignore_exit(observed, step);
     set_not_running(observed, step, Reason::Suspended, "the job is suspended");

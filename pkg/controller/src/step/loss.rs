@@ -18,7 +18,7 @@ pub(super) struct ReplicaLoss {
 }
 
 /// Returns why a created replica is replaced. `None` if it runs, or has completed.
-pub(super) fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> {
+pub(super) fn find_loss(observed: &Observed, entry: &PlanEntry) -> Option<ReplicaLoss> {
     let max_run_seconds = entry
         .earliest_creation()
         .map(|from| observed.now.duration_since(from).as_secs());
@@ -51,12 +51,12 @@ pub(super) fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<Re
 }
 
 /// Returns true if the recorded pod of a replica has [completed](PodView::has_completed).
-pub(super) fn has_completed(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
+pub(super) fn has_completed(observed: &Observed, entry: &PlanEntry) -> bool {
     recorded_pod(observed, entry).is_some_and(PodView::has_completed)
 }
 
 /// Returns the pod with the UID that the entry has recorded.
-fn recorded_pod<'a>(observed: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
+fn recorded_pod<'a>(observed: &'a Observed, entry: &PlanEntry) -> Option<&'a PodView> {
     let pod = observed.own_pod(&entry.name)?;
     (entry.uid.as_deref() == Some(&pod.uid)).then_some(pod)
 }

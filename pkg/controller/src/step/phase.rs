@@ -8,7 +8,7 @@ use super::{EventRecord, Observed, Step};
 /// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
 /// status is written. See docs/decisions/0002.
 pub(super) fn finish_job(
-    observed: &Observed<'_>,
+    observed: &Observed,
     step: &mut Step,
     phase: Phase,
     reason: Reason,
@@ -41,12 +41,7 @@ pub(super) fn reset_phase(step: &mut Step) {
 }
 
 /// Sets the condition `Running` to false if it exists.
-pub(super) fn set_not_running(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    reason: Reason,
-    message: &str,
-) {
+pub(super) fn set_not_running(observed: &Observed, step: &mut Step, reason: Reason, message: &str) {
     let status = &mut step.status;
     if find_condition(&status.conditions, ConditionType::Running).is_some() {
         observed.set_condition(status, ConditionType::Running, false, reason, message);
