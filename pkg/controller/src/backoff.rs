@@ -1,4 +1,5 @@
-//! Backoff of jobs whose last reconcile failed, and the circuit breaker for failures of the whole API server.
+//! The rate limiter of the work queue: the delay before a job whose last reconcile failed is
+//! reconciled again.
 //!
 //! `Retry-After` is ignored. See docs/decisions/0016.
 
@@ -17,65 +18,49 @@ use crate::Error;
 ///
 /// kube's `Controller` has no backoff per object (kube-rs/kube#1916).
 #[derive(Debug, Default)]
-pub(crate) struct Backoff(Mutex<BackoffState>);
-
-#[derive(Debug, Default)]
-struct BackoffState {
-    jobs: HashMap<Key, JobBackoff>,
-    /// True if a job that waited for the API server succeeded since the last probe.
-    api_server_recovered: bool,
-}
+pub(crate) struct Backoff(Mutex<HashMap<Key, JobBackoff>>);
 
 #[derive(Debug)]
 struct JobBackoff {
     /// Consecutive failures.
     failures: u32,
     retry_at: Instant,
-    /// True if the API server, or the connection to it, failed.
-    waits_for_api_server: bool,
     /// True if the last request timed out.
     unresponsive: bool,
-    /// Consecutive probes that failed.
-    probes: u32,
-    /// Earliest time of the next probe. The delay grows, as perhaps only the requests of this
-    /// job fail.
-    next_probe: Instant,
 }
 
 /// Maximum delay after the first failure.
 pub(crate) const INITIAL_DELAY: Duration = Duration::from_secs(1);
-/// Interval of probes of a failing API server.
-pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum delay after an error that needs the action of a user, such as an exhausted quota.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-
-fn exponential_delay(initial: Duration, doublings: u32) -> Duration {
-    initial
-        .saturating_mul(1 << doublings.min(16))
-        .min(MAX_DELAY)
-}
+/// Maximum delay while the API server or the connection fails: all jobs continue soon after it
+/// has recovered. See docs/decisions/0027.
+const MAX_RETRYABLE_DELAY: Duration = Duration::from_secs(10);
 
 impl Backoff {
-    /// Counts a failure and returns the delay before the next try: 1 s, doubled up to 60 s.
+    /// Counts a failure and returns the delay before the next try: 1 s, doubled up to a maximum.
     /// Jitter shortens it by up to a fifth, so that jobs that failed together do not retry
     /// together.
     pub fn record_failure(&self, job: &Key, error: &Error) -> Duration {
         let now = Instant::now();
-        let mut state = self.lock_state();
-        let job = state.jobs.entry(job.clone()).or_insert(JobBackoff {
+        let mut jobs = self.lock_jobs();
+        let job = jobs.entry(job.clone()).or_insert(JobBackoff {
             failures: 0,
             retry_at: now,
-            waits_for_api_server: false,
             unresponsive: false,
-            probes: 0,
-            next_probe: now,
         });
-        let delay = exponential_delay(INITIAL_DELAY, job.failures);
-        let delay = delay.mul_f64(rand::rng().random_range(0.8..1.0));
+        let max_delay = if error.is_retryable() {
+            MAX_RETRYABLE_DELAY
+        } else {
+            MAX_DELAY
+        };
+        let delay = INITIAL_DELAY.saturating_mul(1 << job.failures.min(16));
+        let jitter = rand::rng().random_range(0.8..1.0);
+        let delay = delay.min(max_delay).mul_f64(jitter);
         job.failures = job.failures.saturating_add(1);
         // A conflict does not extend the delay of deferred creates.
         if !error.is_conflict() {
             job.retry_at = now + delay;
-            job.waits_for_api_server = error.is_retryable();
             job.unresponsive = matches!(error, Error::Timeout { .. });
         }
         delay
@@ -83,74 +68,45 @@ impl Backoff {
 
     /// Returns the rest of the delay. `None` if it is over.
     pub fn remaining_delay(&self, job: &Key) -> Option<Duration> {
-        let retry_at = self.lock_state().jobs.get(job)?.retry_at;
+        let retry_at = self.lock_jobs().get(job)?.retry_at;
         let remaining = retry_at.saturating_duration_since(Instant::now());
         (!remaining.is_zero()).then_some(remaining)
+    }
+
+    /// Returns true if a reconcile of the job failed, and none has succeeded since.
+    pub fn has_failed(&self, job: &Key) -> bool {
+        self.lock_jobs().contains_key(job)
     }
 
     /// Returns true if the last request of the job timed out, as the next one may.
     ///
     /// The cause may affect only this job, for example a webhook for the pods of its namespace.
     pub fn is_unresponsive(&self, job: &Key) -> bool {
-        let state = self.lock_state();
-        state.jobs.get(job).is_some_and(|job| job.unresponsive)
+        self.lock_jobs()
+            .get(job)
+            .is_some_and(|job| job.unresponsive)
     }
 
     /// Resets the failure count after progress. The current delay stays.
     pub fn reset_failures(&self, job: &Key) {
-        if let Some(job) = self.lock_state().jobs.get_mut(job) {
-            (job.failures, job.probes) = (0, 0);
+        if let Some(job) = self.lock_jobs().get_mut(job) {
+            job.failures = 0;
         }
     }
 
     /// Ends the current delay. The failure count stays.
     pub fn clear_delay(&self, job: &Key) {
-        if let Some(job) = self.lock_state().jobs.get_mut(job) {
+        if let Some(job) = self.lock_jobs().get_mut(job) {
             job.retry_at = Instant::now();
         }
     }
 
-    /// Removes a deleted job.
+    /// Removes a job that was reconciled or deleted.
     pub fn forget(&self, job: &Key) {
-        self.lock_state().jobs.remove(job);
+        self.lock_jobs().remove(job);
     }
 
-    /// Removes the failures of a job that was reconciled. Closes the circuit breaker if it waited
-    /// for the API server.
-    pub fn record_success(&self, job: &Key) {
-        let mut state = self.lock_state();
-        let removed = state.jobs.remove(job);
-        state.api_server_recovered |= removed.is_some_and(|job| job.waits_for_api_server);
-    }
-
-    /// Half-opens the circuit breaker: ends the delay of one job that waits for the API server, or
-    /// of all once one has succeeded. Returns the jobs to reconcile.
-    ///
-    /// Each failed probe doubles the interval of the next probe by the same job.
-    pub fn half_open(&self) -> Vec<Key> {
-        let now = Instant::now();
-        let mut state = self.lock_state();
-        let recovered = std::mem::take(&mut state.api_server_recovered);
-        let jobs = state.jobs.iter_mut();
-        let mut probing: Vec<_> = jobs
-            .filter(|(_, job)| job.waits_for_api_server && job.retry_at > now)
-            .filter(|(_, job)| recovered || job.next_probe <= now)
-            .collect();
-        // The job that failed most recently comes last.
-        probing.sort_by_key(|(_, job)| job.retry_at);
-        probing.truncate(if recovered { usize::MAX } else { 1 });
-        let probing = probing.into_iter();
-        probing
-            .map(|(key, job)| {
-                job.retry_at = now;
-                job.probes = if recovered { 0 } else { job.probes + 1 };
-                job.next_probe = now + exponential_delay(PROBE_INTERVAL, job.probes);
-                key.clone()
-            })
-            .collect()
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, BackoffState> {
+    fn lock_jobs(&self) -> MutexGuard<'_, HashMap<Key, JobBackoff>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,7 +139,7 @@ mod tests {
         assert!(backoff.is_unresponsive(&job), "progress of other requests");
         assert!(!is_unresponsive_after(name_conflict()));
         assert!(is_unresponsive_after(timeout()));
-        backoff.record_success(&job);
+        backoff.forget(&job);
         assert!(!backoff.is_unresponsive(&job));
     }
 
@@ -214,53 +170,17 @@ mod tests {
         );
         assert!(backoff.record_failure(&job, &name_conflict()) <= INITIAL_DELAY);
         assert!(backoff.record_failure(&job, &name_conflict()) > INITIAL_DELAY);
-        backoff.record_success(&job);
+        backoff.forget(&job);
         assert_eq!(backoff.remaining_delay(&job), None);
         assert!(backoff.record_failure(&job, &name_conflict()) <= INITIAL_DELAY);
     }
 
     #[test]
-    fn circuit_breaker_probes_one_job_until_one_succeeds() {
+    fn failing_api_server_delays_job_ten_seconds_at_most() {
         let backoff = Backoff::default();
-        let (first, second, third) = (job("first"), job("second"), job("third"));
-        backoff.record_failure(&job("rejected"), &name_conflict());
-        for job in [&first, &second, &third] {
-            backoff.record_failure(job, &timeout());
-        }
-        let mut probing: Vec<_> = (0..3).flat_map(|_| backoff.half_open()).collect();
-        probing.sort();
-        assert_eq!(probing, [first.clone(), second.clone(), third.clone()]);
-        assert!(backoff.half_open().is_empty(), "all jobs probe already");
-
-        for job in [&first, &second, &third] {
-            backoff.record_failure(job, &timeout());
-        }
-        backoff.record_success(&second);
-        let mut retried = backoff.half_open();
-        retried.sort();
-        assert_eq!(retried, [first.clone(), third.clone()]);
-        assert_eq!(backoff.remaining_delay(&first), None);
-        assert!(
-            backoff.record_failure(&first, &timeout()) > 2 * INITIAL_DELAY,
-            "it has failed before"
-        );
-    }
-
-    #[test]
-    fn failed_probe_delays_next_one_until_another_succeeds() {
-        let backoff = Backoff::default();
-        let (failing, healthy) = (job("failing"), job("healthy"));
-        backoff.record_failure(&failing, &timeout());
-        assert_eq!(backoff.half_open(), std::slice::from_ref(&failing));
-        backoff.record_failure(&failing, &timeout());
-        assert!(backoff.half_open().is_empty());
-        backoff.record_failure(&healthy, &timeout());
-        assert_eq!(
-            backoff.half_open(),
-            std::slice::from_ref(&healthy),
-            "other jobs still probe"
-        );
-        backoff.record_success(&healthy);
-        assert_eq!(backoff.half_open(), [failing]);
+        let job = job("job");
+        let delays = (0..10).map(|_| backoff.record_failure(&job, &timeout()));
+        assert!(delays.max() <= Some(MAX_RETRYABLE_DELAY));
+        assert!(backoff.record_failure(&job, &name_conflict()) > 4 * MAX_RETRYABLE_DELAY);
     }
 }

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use di_api::DIJob;
 use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
 use di_plan::PodView;
 use kube::{
@@ -13,7 +14,10 @@ use kube::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{Metrics, Settings, backoff::Backoff, event_queue::EventQueue, job_state::JobState};
+use crate::{
+    Metrics, Settings, backoff::Backoff, event_queue::EventQueue, job_state::JobState,
+    step::has_started,
+};
 
 /// Dependencies and state that all reconciles share.
 pub(crate) struct Context {
@@ -45,8 +49,6 @@ impl Context {
         settings: Settings,
         metrics: Metrics,
         jobs: JobCache,
-        pods: Arc<PodCache>,
-        services: Arc<ServiceCache>,
         event_queue: EventQueue,
     ) -> Self {
         let reporter = Reporter {
@@ -64,8 +66,8 @@ impl Context {
             settings,
             metrics,
             jobs,
-            pods,
-            services,
+            pods: Arc::default(),
+            services: Arc::default(),
             nodes: Arc::default(),
             aggregators: Arc::default(),
             backoff: Backoff::default(),
@@ -109,6 +111,16 @@ impl Context {
             .remove(job);
     }
 
+    /// Returns true if nothing was created for the job yet, and it is not suspended. Existing pods
+    /// prove the contrary even if the status was lost.
+    pub fn is_new(&self, key: &Key, job: &DIJob) -> bool {
+        let status = job.status.as_ref();
+        job.metadata.deletion_timestamp.is_none()
+            && !job.spec.suspend
+            && status.is_none_or(|status| !has_started(status))
+            && !self.has_pods(key, job.metadata.uid.as_deref())
+    }
+
     /// Returns true if the cache has pods that the job with this UID owns.
     pub fn has_pods(&self, job: &Key, uid: Option<&str>) -> bool {
         let is_owned = |pod: &PodView| pod.belongs_to(uid.unwrap_or_default());
@@ -126,8 +138,6 @@ impl Context {
             Settings::default(),
             Metrics::new(&mut prometheus_client::registry::Registry::default()),
             JobCache::new(kube::runtime::reflector::store().0),
-            Arc::default(),
-            Arc::default(),
             EventQueue::new().0,
         )
     }

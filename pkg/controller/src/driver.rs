@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use di_api::{DIJob, Role, names};
 use di_cache::{
-    JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_aggregator_configs, feed_nodes,
-    feed_pods, feed_services, job_stream, stored_jobs,
+    JobCache, Key, WatchedJob, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
+    job_stream, stored_jobs,
 };
 use futures::{FutureExt, StreamExt, stream};
 use kube::{
@@ -25,14 +25,8 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    Error, Metrics, Settings,
-    backoff::{INITIAL_DELAY, PROBE_INTERVAL},
-    context::Context,
-    error::Result,
-    event_queue::{EventQueue, publish_shard},
-    event_retry::{RETRY_CAPACITY, retry_events},
-    metrics::ReasonLabel,
-    reconcile::reconcile,
+    Error, Metrics, Settings, backoff::INITIAL_DELAY, context::Context, error::Result,
+    event_queue::EventQueue, events::publish_shard, metrics::ReasonLabel, reconcile::reconcile,
 };
 
 /// Delay after a conflict. Within this time the watch usually delivers the write of the other
@@ -66,57 +60,38 @@ pub async fn run(
     metrics.max_concurrent.set(settings.concurrency.into());
     let errors = metrics.watch_errors.clone();
     let jobs = JobCache::new(reader.clone());
-    let pods = Arc::new(PodCache::default());
-    let services = Arc::new(ServiceCache::default());
+    let (event_queue, shards) = EventQueue::new();
+    let context = Context::new(client.clone(), settings, metrics, jobs, event_queue);
+    let context = Arc::new(context);
+    let (pods, services) = (context.pods.clone(), context.services.clone());
+    let (nodes, aggregators) = (context.nodes.clone(), context.aggregators.clone());
     let (changed, keys) = mpsc::channel::<Key>(1024);
+    let (config_changed, configs) = mpsc::channel::<Key>(64);
     // The tasks are aborted when the set is dropped.
     let mut tasks = JoinSet::new();
     tasks.spawn(feed_pods(
         client.clone(),
-        pods.clone(),
+        pods,
         changed.clone(),
         errors.clone(),
     ));
     tasks.spawn(feed_services(
         client.clone(),
-        services.clone(),
+        services,
         changed.clone(),
         errors.clone(),
     ));
-    let (event_queue, shards) = EventQueue::new();
-    let context = Arc::new(Context::new(
-        client.clone(),
-        settings,
-        metrics,
-        jobs,
-        pods,
-        services,
-        event_queue,
-    ));
-    let (retries, failed_events) = mpsc::channel(RETRY_CAPACITY);
-    for shard in shards {
-        tasks.spawn(publish_shard(context.clone(), shard, retries.clone()));
-    }
-    tasks.spawn(retry_events(context.clone(), failed_events));
-    tasks.spawn(feed_nodes(
-        client.clone(),
-        context.nodes.clone(),
-        errors.clone(),
-    ));
-    let (config_changed, changed_configs) = mpsc::channel::<Key>(64);
-    let aggregators = context.aggregators.clone();
+    tasks.spawn(feed_nodes(client.clone(), nodes, errors.clone()));
     tasks.spawn(feed_aggregator_configs(
         client.clone(),
         aggregators,
         config_changed,
         errors,
     ));
-    tasks.spawn(requeue_on_config_change(
-        context.clone(),
-        changed_configs,
-        changed.clone(),
-    ));
-    tasks.spawn(probe_api_server(context.clone(), changed));
+    tasks.spawn(requeue_on_config_change(context.clone(), configs, changed));
+    for shard in shards {
+        tasks.spawn(publish_shard(context.clone(), shard));
+    }
     tasks.spawn(stop_dispatch(context.clone(), shutdown.clone()));
     let changed_jobs = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
@@ -197,19 +172,6 @@ async fn requeue_on_config_change(
 async fn stop_dispatch(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
     shutdown.await;
     context.reconcile_permits.close();
-}
-
-/// Requeues jobs that wait for the API server: one at a time as a probe, and all once one has
-/// succeeded.
-async fn probe_api_server(context: Arc<Context>, requeue: mpsc::Sender<Key>) {
-    loop {
-        sleep(PROBE_INTERVAL).await;
-        for key in context.backoff.half_open() {
-            if requeue.send(key).await.is_err() {
-                return;
-            }
-        }
-    }
 }
 
 /// Drops errors of the job watch, which retries by itself. The work queue would stop at an error.

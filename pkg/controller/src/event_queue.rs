@@ -1,9 +1,9 @@
 //! Queue of Kubernetes events. They are published in the background, as no reconcile depends on
 //! them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use futures::future::join_all;
@@ -11,8 +11,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::Event;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
-
-use crate::{Error, context::Context, events::hash_of};
 
 /// Number of shards, and so of events that are published at the same time.
 const SHARDS: usize = 4;
@@ -42,7 +40,7 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Creates the queue. The receivers are for [`publish_shard`].
+    /// Creates the queue. Each receiver publishes the events of one shard.
     pub fn new() -> (Self, Vec<mpsc::Receiver<QueueItem>>) {
         let (shards, receivers) = (0..SHARDS).map(|_| mpsc::channel(SHARD_CAPACITY)).unzip();
         let dropped = AtomicUsize::default();
@@ -60,14 +58,14 @@ impl EventQueue {
     }
 
     /// Logs the number of dropped events. Events are dropped in bursts, so one line reports many.
-    fn log_dropped(&self) {
+    pub fn log_dropped(&self) {
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             warn!(dropped, "Dropped events: the event queue is full");
         }
     }
 
-    /// Waits until all queued events are published, or handed over to the retry.
+    /// Waits until all queued events are published or dropped.
     pub async fn flush(&self) {
         let flushes = self.shards.iter().map(async |shard| {
             let (done, flushed) = oneshot::channel();
@@ -79,46 +77,22 @@ impl EventQueue {
     }
 }
 
-/// Publishes the events of a shard. Sends events that fail with a retryable error to `retries`.
-pub(crate) async fn publish_shard(
-    context: Arc<Context>,
-    mut shard: mpsc::Receiver<QueueItem>,
-    retries: mpsc::Sender<QueuedEvent>,
-) {
-    while let Some(item) = shard.recv().await {
-        if shard.is_empty() {
-            // The burst is over.
-            context.event_queue.log_dropped();
-        }
-        match item {
-            QueueItem::Event(event) => {
-                if let Err(error) = context.publish_event(&event).await {
-                    enqueue_retry(*event, &error, &retries);
-                }
-            }
-            QueueItem::Flush(done) => {
-                done.send(()).ok();
-            }
-        }
-    }
-}
-
-fn enqueue_retry(event: QueuedEvent, error: &Error, retries: &mpsc::Sender<QueuedEvent>) {
-    let reason = event.event.reason.clone();
-    let is_queued = error.is_retryable() && retries.try_send(event).is_ok();
-    if !is_queued && !error.is_terminal() {
-        warn!(reason, error = error.chain(), "Cannot publish an event");
-    }
+/// Returns a hash that is stable within this process.
+pub(crate) fn hash_of(value: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use di_fixtures::{ApiServerMock, Reply};
     use futures::FutureExt;
     use kube::runtime::events::EventType;
     use serde_json::json;
 
     use super::*;
+    use crate::{context::Context, events::publish_shard};
 
     fn event(uid: usize, reason: &str) -> QueuedEvent {
         QueuedEvent {
@@ -180,9 +154,8 @@ mod tests {
         let mut context = Context::test(client);
         context.event_queue = queue;
         let context = Arc::new(context);
-        let (retries, _receiver) = mpsc::channel(SHARD_CAPACITY);
         for shard in shards {
-            tokio::spawn(publish_shard(context.clone(), shard, retries.clone()));
+            tokio::spawn(publish_shard(context.clone(), shard));
         }
         context.event_queue.flush().await;
         assert_eq!(unlogged(&context.event_queue), 0);

@@ -1,6 +1,6 @@
 //! Kubernetes events: built from [`EventRecord`]s, queued, and published.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::{sync::Arc, time::Duration};
 
 use di_api::DIJob;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,8 +9,15 @@ use kube::{
     runtime::events::{Event, EventType, Recorder},
 };
 
+use tokio::{sync::mpsc, time::sleep};
+use tracing::warn;
+
 use crate::{
-    EventRecord, context::Context, error::Result, event_queue::QueuedEvent, metrics::ReasonLabel,
+    EventRecord,
+    context::Context,
+    error::Result,
+    event_queue::{QueueItem, QueuedEvent, hash_of},
+    metrics::ReasonLabel,
 };
 
 impl Context {
@@ -30,6 +37,13 @@ impl Context {
             regarding: job.clone(),
             aggregated: record.warning || record.series_key.is_some(),
         });
+    }
+
+    /// Queues events about a job.
+    pub fn queue_events(&self, job: &DIJob, records: &[EventRecord]) {
+        for record in records {
+            self.queue_event(job, record);
+        }
     }
 
     /// Publishes an event at the API server.
@@ -58,6 +72,51 @@ impl Context {
     }
 }
 
+/// Maximum number of tries to publish an event. With the delays they take most of a minute, about
+/// as long as an API server restarts.
+const MAX_TRIES: u32 = 10;
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// Publishes the events of a shard one after the other, as client-go's broadcaster does.
+pub(crate) async fn publish_shard(context: Arc<Context>, mut shard: mpsc::Receiver<QueueItem>) {
+    while let Some(item) = shard.recv().await {
+        if shard.is_empty() {
+            // The burst is over.
+            context.event_queue.log_dropped();
+        }
+        match item {
+            QueueItem::Event(event) => publish_with_retries(&context, &event).await,
+            QueueItem::Flush(done) => {
+                done.send(()).ok();
+            }
+        }
+    }
+}
+
+/// Publishes an event. Retries it while the API server fails.
+async fn publish_with_retries(context: &Context, queued: &QueuedEvent) {
+    for attempt in 1..=MAX_TRIES {
+        match context.publish_event(queued).await {
+            Err(error) if error.is_retryable() && attempt < MAX_TRIES => {
+                sleep(retry_delay(attempt)).await;
+            }
+            Err(error) if !error.is_terminal() => {
+                let reason = &queued.event.reason;
+                warn!(reason, error = error.chain(), "Cannot publish an event");
+                return;
+            }
+            _ => return,
+        }
+    }
+}
+
+fn retry_delay(attempt: u32) -> Duration {
+    INITIAL_RETRY_DELAY
+        .saturating_mul(1 << (attempt - 1))
+        .min(MAX_RETRY_DELAY)
+}
+
 fn build_event(record: &EventRecord) -> Event {
     Event {
         type_: if record.warning {
@@ -75,11 +134,6 @@ fn build_event(record: &EventRecord) -> Event {
         },
         secondary: None,
     }
-}
-
-/// Returns a hash that is stable within this process.
-pub(crate) fn hash_of(value: impl Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 /// Shortens the note of an event: the API server rejects notes above 1 KiB.
@@ -128,7 +182,7 @@ mod tests {
                 context.queue_event_about(&ObjectReference::default(), &record);
             }
             for shard in &mut shards {
-                while let Ok(crate::event_queue::QueueItem::Event(queued)) = shard.try_recv() {
+                while let Ok(QueueItem::Event(queued)) = shard.try_recv() {
                     context.publish_event(&queued).await.unwrap();
                 }
             }
@@ -158,6 +212,15 @@ mod tests {
         }
         let denied = |resource| action("denied", Some(resource));
         assert_ne!(denied("pods"), denied("services"));
+    }
+
+    #[test]
+    fn retry_delay_doubles_to_ten_seconds() {
+        let delays: Vec<_> = (1..=MAX_TRIES)
+            .map(|attempt| retry_delay(attempt).as_secs_f64())
+            .collect();
+        assert_eq!(delays[..5], [0.5, 1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(delays[5..], [10.0; 5]);
     }
 
     #[test]

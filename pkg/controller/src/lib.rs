@@ -1,4 +1,4 @@
-//! The reconciler of DIJobs. It observes the cluster, computes a pure [`step()`], and applies its
+//! The reconciler of DIJobs. It observes the cluster, computes a pure `step`, and applies its
 //! actions.
 
 mod api;
@@ -6,17 +6,19 @@ mod apply;
 mod backoff;
 mod context;
 mod debounce;
+mod deferred_creates;
 mod driver;
 mod error;
+mod error_report;
 mod event_queue;
-mod event_retry;
 mod events;
 mod job_state;
 mod leader_election;
 mod lease;
 mod metrics;
+mod observe;
 mod reconcile;
-mod spec_check;
+mod status_change;
 mod status_writer;
 mod step;
 mod stored_job;
@@ -32,7 +34,7 @@ pub use error::{Error, Result};
 pub use leader_election::run_with_leader_election;
 pub use lease::{LeaderToken, Lease, LeaseSettings};
 pub use metrics::Metrics;
-pub use step::{Action, EventRecord, Observed, ReconcileError, Step, step};
+pub(crate) use step::{Action, EventRecord, Observed, ReconcileError, Step};
 
 /// Settings of the reconciler.
 #[derive(Clone, Debug)]

@@ -66,6 +66,24 @@ pub(crate) fn spec_errors(job: &DynamicObject) -> Option<String> {
     Some(validation::summarize_faults(&faults))
 }
 
+/// Fails a new job if the validator rejects its stored spec. Returns true if it failed the job.
+///
+/// The stored job is read, because decoding drops unknown fields. See docs/decisions/0011 and
+/// docs/decisions/0013.
+pub(crate) async fn fail_invalid_spec(context: &Context, key: &Key) -> Result<bool> {
+    let Some(job) = get_stored_job(context, key).await? else {
+        return Ok(false);
+    };
+    if has_started(&job) || is_suspended(&job) {
+        return Ok(false);
+    }
+    let Some(faults) = spec_errors(&job) else {
+        return Ok(false);
+    };
+    report_invalid_spec(context, &job, &faults, OnInvalidSpec::FailJob).await?;
+    Ok(true)
+}
+
 /// Reports an invalid spec in the status and by an event, and fails the job if `effect` says so.
 ///
 /// Does nothing if it is already reported, or the job has ended.

@@ -1,24 +1,45 @@
 //! Tests of the requests to the API server: their metrics, events and errors.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use di_api::{Origin, Role};
+use di_api::{DIJob, Origin, PlanEntry, Role};
 use di_fixtures::{ApiServerMock, Job, MockRequest, Reply, template};
+use di_plan::{PodView, ServiceView, build_pod, build_service};
 use http::Method;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
+use serde_json::json;
 
-use super::{fail_fast::MAX_FAILURES, *};
+use super::*;
 use crate::{
     Metrics, Settings, Step,
     backoff::INITIAL_DELAY,
+    error_report::{Failure, record_results},
     event_queue::{EventQueue, QueueItem, QueuedEvent},
-    spec_check::fail_invalid_spec,
     status_writer::{replay_unacknowledged, write_status_and_emit},
+    stored_job::fail_invalid_spec,
 };
+
+/// Applies actions, and emits their events and records their results, as a reconcile does.
+async fn apply(
+    context: &Context,
+    job: &DIJob,
+    key: &Key,
+    actions: &[Action],
+) -> Result<bool, Failure> {
+    let step = Step {
+        actions: actions.to_vec(),
+        ..Step::default()
+    };
+    let persisted = Persisted::from_live_end(job.clone().into(), step);
+    let applied = apply_actions(context, key, &persisted).await;
+    context.queue_events(job, &applied.events());
+    record_results(context, key, job, applied)
+}
 
 /// A client of a server that rejects every write and has no object. So each request is sent.
 fn rejecting_client() -> Client {
@@ -144,9 +165,7 @@ async fn request_metrics_match_the_sent_requests() {
     assert!(before.values().all(|count| *count == 0), "{before:?}");
 
     let (job, key) = job();
-    apply_actions(&context, &job, &key, &actions())
-        .await
-        .unwrap_err();
+    apply(&context, &job, &key, &actions()).await.unwrap_err();
     let written = write_status_and_emit(&context, &key, &job, Step::default()).await;
     assert!(written.unwrap_err().is_conflict());
     let event = Event {
@@ -199,7 +218,7 @@ async fn created_pods_share_one_event() {
     let others = [create("l", Role::Learner), create("z", Role::Coordinator)];
     let all: Vec<_> = collectors.into_iter().chain(others).flatten().collect();
     let (job, key) = job();
-    apply_actions(&context, &job, &key, &all).await.unwrap();
+    apply(&context, &job, &key, &all).await.unwrap();
     let events: Vec<_> = shards
         .into_iter()
         .flat_map(|mut shard| std::iter::from_fn(move || shard.try_recv().ok()))
@@ -235,19 +254,13 @@ async fn rejected_create_skips_similar_creates() {
         ("the-coordinator", 409, 0..=0, 0..=0),
         ("the-coordinator", 0, 0..=0, 0..=0),
         ("collector", 403, 1..=PARALLEL_REQUESTS, 100..=100),
-        (
-            "collector",
-            500,
-            MAX_FAILURES..=PARALLEL_REQUESTS + MAX_FAILURES,
-            100..=100,
-        ),
-        // A failing server rejects a few of many requests.
-        ("collector-3", 500, 100..=100, 100..=100),
+        ("collector", 500, 1..=PARALLEL_REQUESTS, 100..=100),
+        ("collector-3", 500, 4..=PARALLEL_REQUESTS + 4, 100..=100),
     ] {
         let (mock, client) = create_rejecting_server(rejected, code);
         let context = context_with(client);
         let (job, key) = job();
-        apply_actions(&context, &job, &key, &all).await.unwrap_err();
+        apply(&context, &job, &key, &all).await.unwrap_err();
         let requests = mock.requests();
         let requests: Vec<_> = requests.iter().map(MockRequest::object_name).collect();
         let count = |name| {
@@ -265,7 +278,7 @@ async fn rejected_create_skips_similar_creates() {
             learners.contains(&count("learner")),
             "{rejected} {code}: {requests:?}"
         );
-        let deferred = context.job_state(&key).deferred_creates.objects.len();
+        let deferred = context.job_state(&key).deferred_creates.len();
         let expected = match code {
             409 => 0,
             _ => all.len() - requests.len() + count(rejected),
@@ -285,14 +298,20 @@ async fn failed_deletes_skip_similar_deletes() {
         uid: uid(),
     };
     let all: Vec<_> = pods.chain(services).chain([stop]).collect();
-    let few = || MAX_FAILURES..=PARALLEL_REQUESTS + MAX_FAILURES;
+    let few = || 1..=PARALLEL_REQUESTS;
     for (resource, prefix, code, pods, services) in [
         ("pods", "collector", 0, 1..=PARALLEL_REQUESTS, 100..=100),
         ("services", "collector", 0, 100..=100, 1..=PARALLEL_REQUESTS),
         ("pods", "collector", 500, few(), 100..=100),
         ("services", "collector", 500, 100..=100, few()),
+        (
+            "pods",
+            "collector-3",
+            500,
+            4..=PARALLEL_REQUESTS + 4,
+            100..=100,
+        ),
         // These errors affect single objects: a concurrent write, or a protected object.
-        ("pods", "collector-3", 500, 100..=100, 100..=100),
         ("pods", "collector", 409, 100..=100, 100..=100),
         ("pods", "collector", 403, 100..=100, 100..=100),
     ] {
@@ -301,7 +320,7 @@ async fn failed_deletes_skip_similar_deletes() {
         context.settings.call_timeout = Duration::from_secs(1);
         let (job, key) = job();
         // The error causes a retry of the job.
-        apply_actions(&context, &job, &key, &all).await.unwrap_err();
+        apply(&context, &job, &key, &all).await.unwrap_err();
         let writes = mock.requests().into_iter();
         let writes = writes.filter(|request| request.method != Method::GET);
         let paths: Vec<_> = writes.map(|request| request.path).collect();
@@ -311,7 +330,7 @@ async fn failed_deletes_skip_similar_deletes() {
         assert!(services.contains(&count("/services/collector")), "{case}");
         assert_eq!(count("/pods/the-coordinator"), 1, "{case}");
         assert!(
-            context.job_state(&key).deferred_creates.objects.is_empty(),
+            context.job_state(&key).deferred_creates.is_empty(),
             "{case}"
         );
     }
@@ -331,7 +350,7 @@ async fn existing_object_without_label_is_not_watched() {
         Action::CreateService(entry),
     ];
     assert!(
-        !apply_actions(&context, &job, &key, &creates).await.unwrap(),
+        !apply(&context, &job, &key, &creates).await.unwrap(),
         "existing objects are added to the cache"
     );
     // The label that the watches select by was removed.
@@ -340,9 +359,7 @@ async fn existing_object_without_label_is_not_watched() {
     let view = ServiceView::new(&existing_service).unwrap();
     context.services.on_delete(&view.uid);
     for create in creates {
-        let failed = apply_actions(&context, &job, &key, &[create])
-            .await
-            .unwrap_err();
+        let failed = apply(&context, &job, &key, &[create]).await.unwrap_err();
         let error = &failed.error;
         assert!(
             matches!(error, Error::OwnObjectNotWatched { .. }),
@@ -365,9 +382,7 @@ async fn progress_resets_backoff_despite_error() {
         for _ in 0..5 {
             fail();
         }
-        apply_actions(&context, &job, &key, &pods)
-            .await
-            .unwrap_err();
+        apply(&context, &job, &key, &pods).await.unwrap_err();
         assert_eq!(fail() <= INITIAL_DELAY, made_progress, "{rejected}");
     }
 }
@@ -383,12 +398,37 @@ async fn pod_is_stopped_once() {
         name: "p".to_owned(),
         uid: "p-uid".to_owned(),
     };
-    apply_actions(&context, &job, &key, &[stop]).await.unwrap();
+    apply(&context, &job, &key, &[stop]).await.unwrap();
     let is_stopped = |pods: &[PodView]| pods.iter().all(|pod| pod.deadline_requested);
     assert!(
         is_stopped(&context.pods.list_by_job(&key)),
         "before the watch reports it"
     );
+}
+
+#[tokio::test]
+async fn failing_object_does_not_block_similar_ones() {
+    let (mock, client) = create_rejecting_server("collector-13", 500);
+    let context = context_with(client);
+    let (job, key) = job();
+    let mut missing: Vec<_> = (0..50)
+        .map(|i| {
+            let name = format!("collector-{i}");
+            PlanEntry::new(name, Role::Collector, Origin::Declared, i)
+        })
+        .collect();
+    for attempt in 1.. {
+        let creates: Vec<_> = missing.iter().cloned().map(Action::CreatePod).collect();
+        let failed = apply(&context, &job, &key, &creates).await.unwrap_err();
+        context.backoff.record_failure(&key, &failed.error);
+        let requests = mock.requests();
+        let created: Vec<_> = requests.iter().map(MockRequest::object_name).collect();
+        missing.retain(|entry| entry.index == 13 || !created.contains(&entry.name.as_str()));
+        if missing.len() == 1 {
+            break;
+        }
+        assert!(attempt < 50, "{missing:?}");
+    }
 }
 
 /// Its requests would block the permits of all other jobs until the timeout.
@@ -405,81 +445,8 @@ async fn unresponsive_job_sends_one_request_at_a_time() {
     let (job, key) = job();
     for expected in [PARALLEL_REQUESTS, 1, 1] {
         let earlier = mock.requests().len();
-        let failed = apply_actions(&context, &job, &key, &pods)
-            .await
-            .unwrap_err();
+        let failed = apply(&context, &job, &key, &pods).await.unwrap_err();
         context.backoff.record_failure(&key, &failed.error);
         assert_eq!(mock.requests().len() - earlier, expected);
-    }
-}
-
-#[test]
-fn most_severe_error_is_reported_until_it_is_solved() {
-    let conflict = || Error::NameConflict {
-        kind: "pod",
-        name: "p".to_owned(),
-    };
-    let timeout = || Error::Timeout {
-        operation: "try".to_owned(),
-        seconds: 10,
-    };
-    let reported = |errors: Vec<Error>, before| {
-        let errors = errors.into_iter().map(ApplyError::from).collect();
-        most_severe_error(errors, before, None).map(|failed| failed.error.reason())
-    };
-    let quota = Some("QuotaExceeded");
-    for (errors, before, expected) in [
-        (vec![], None, None),
-        (
-            vec![timeout(), conflict()],
-            None,
-            Some(Reason::NameConflict),
-        ),
-        (
-            vec![conflict(), timeout()],
-            None,
-            Some(Reason::NameConflict),
-        ),
-        (
-            vec![conflict(), timeout()],
-            Some("Timeout"),
-            Some(Reason::Timeout),
-        ),
-        (
-            vec![timeout(), conflict()],
-            Some("Timeout"),
-            Some(Reason::Timeout),
-        ),
-        (
-            vec![timeout(), conflict()],
-            quota,
-            Some(Reason::NameConflict),
-        ),
-    ] {
-        assert_eq!(reported(errors, before), expected, "{before:?}");
-    }
-}
-
-#[test]
-fn reported_object_is_preferred_among_equal_errors() {
-    let failed = |resource, name: &str| ApplyError {
-        error: Error::Timeout {
-            operation: "try".to_owned(),
-            seconds: 10,
-        },
-        deferred_create: Some((resource, name.to_owned())),
-    };
-    let all = || {
-        vec![
-            failed("pods", "a"),
-            failed("pods", "b"),
-            failed("services", "b"),
-        ]
-    };
-    for object in [("pods", "a"), ("pods", "b"), ("services", "b")] {
-        let object = (object.0, object.1.to_owned());
-        let reported = most_severe_error(all(), Some("Timeout"), Some(&object))
-            .and_then(|failed| failed.deferred_create);
-        assert_eq!(reported, Some(object));
     }
 }

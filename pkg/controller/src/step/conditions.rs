@@ -8,12 +8,12 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{Observed, ReconcileError, learner_groups, replicas};
+use super::{Observed, ReconcileError, learner_groups, loss};
 
 /// Message of a suspended job.
 pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";
 
-pub(super) fn set_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) {
+pub(super) fn set_conditions(observed: &Observed, status: &mut DIJobStatus) {
     set_reason_and_conditions(observed, status);
     // Unchanged conditions hold for the new generation too. Clients that wait for a condition
     // ignore one of an older generation.
@@ -25,10 +25,11 @@ pub(super) fn set_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) 
     }
 }
 
-fn set_reason_and_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) {
+fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
     set_suspended(observed, status);
     let error = observed
         .last_error
+        .as_ref()
         .map(|error| (error.reason, stable_message(status, error)));
     if status.has_ended() {
         let end_reason = end_condition(&status.conditions).map(|end| end.reason.clone());
@@ -81,7 +82,7 @@ fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
 
 /// Returns the most severe problem of a pod. Among equal ones the coordinator comes first, then the
 /// first by name, so that the message is stable.
-fn worst_pod_problem(observed: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
+fn worst_pod_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Reason, String)> {
     let pods = observed.own_pods().filter(|pod| !pod.deleting);
     let waiting = pods.filter_map(|pod| {
         if let Some((reason, message)) = pod.stuck_reason() {
@@ -109,7 +110,7 @@ fn worst_pod_problem(observed: &Observed<'_>, status: &DIJobStatus) -> Option<(R
 /// Returns failed pods that are replaced after a backoff. They have the reason that a kubelet gives
 /// a container in the same situation.
 fn pods_in_backoff<'a>(
-    observed: &'a Observed<'_>,
+    observed: &'a Observed,
     status: &'a DIJobStatus,
 ) -> impl Iterator<Item = (&'a PodView, Reason, String)> {
     let coordinator = names::coordinator_name(&observed.job.name_any());
@@ -122,7 +123,7 @@ fn pods_in_backoff<'a>(
     });
     let all = std::iter::once(coordinator).chain(replicas);
     all.filter_map(|(failed, not_before)| {
-        replicas::backoff_remaining(not_before, observed.now)?;
+        loss::backoff_remaining(not_before, observed.now)?;
         let pod = observed.own_pod(&failed)?;
         // Deleted and evicted pods have not failed.
         let has_failed = !pod.deleting && pod.counts_as_failure();
@@ -161,7 +162,7 @@ fn severity_of(reason: Reason) -> u8 {
 }
 
 fn set_replicas_ready(
-    observed: &Observed<'_>,
+    observed: &Observed,
     status: &mut DIJobStatus,
     problem: Option<(Reason, String)>,
 ) {
@@ -200,7 +201,7 @@ fn set_replicas_ready(
     );
 }
 
-fn set_suspended(observed: &Observed<'_>, status: &mut DIJobStatus) {
+fn set_suspended(observed: &Observed, status: &mut DIJobStatus) {
     let is_suspended = status.phase == Some(Phase::Suspended);
     if !is_suspended && find_condition(&status.conditions, ConditionType::Suspended).is_none() {
         return;

@@ -10,18 +10,21 @@ use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, EventRecord, Observed, Step, ending, replicas};
+use super::{
+    Action, EventRecord, Observed, Step, loss,
+    phase::{finish_job, reset_phase, set_not_running},
+};
 
 /// Returns a plan entry for the coordinator. It has a fixed name, so the plan itself has no entry
 /// for it. See docs/decisions/0002.
-fn coordinator_entry(observed: &Observed<'_>) -> PlanEntry {
+fn coordinator_entry(observed: &Observed) -> PlanEntry {
     let name = names::coordinator_name(&observed.job.name_any());
     PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
 /// Finishes the job if its coordinator has ended for good. This applies also to a job that is
 /// suspended or late by now: it must not run again.
-pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn check_end(observed: &Observed, step: &mut Step) {
     let Some((pod, end)) = ended_coordinator(observed) else {
         return;
     };
@@ -33,7 +36,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
         mark_created(observed, step);
         let message = "the coordinator ended with exit code 0";
         let reason = Reason::CoordinatorSucceeded;
-        ending::finish_job(observed, step, Phase::Succeeded, reason, message);
+        finish_job(observed, step, Phase::Succeeded, reason, message);
         return;
     }
     // A failed exit of a deleted or disrupted pod does not count against backoffLimit.
@@ -47,13 +50,13 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
             n => format!("{} after {n} restarts", failure_message(end)),
         };
         let (phase, reason) = (Phase::Failed, Reason::CoordinatorFailed);
-        ending::finish_job(observed, step, phase, reason, &message);
+        finish_job(observed, step, phase, reason, &message);
     }
 }
 
 /// Returns true if a previous job of the same name owns the coordinator's pod. The garbage
 /// collector deletes it.
-pub(super) fn owned_by_previous_job(observed: &Observed<'_>) -> bool {
+pub(super) fn owned_by_previous_job(observed: &Observed) -> bool {
     let name = names::coordinator_name(&observed.job.name_any());
     let has_other_owner =
         |pod: &PodView| pod.owner.is_some() && !pod.belongs_to(observed.job_uid());
@@ -62,7 +65,7 @@ pub(super) fn owned_by_previous_job(observed: &Observed<'_>) -> bool {
 
 /// Returns true if the coordinator has its place in a quota: its pod exists, or this step creates
 /// it. Other pods, created before, could take that place.
-pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool {
+pub(super) fn exists_or_is_created(observed: &Observed, step: &Step) -> bool {
     let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     pod.map_or_else(
         || step.actions.iter().any(Action::creates_coordinator),
@@ -72,9 +75,9 @@ pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool
 
 /// Returns the ended coordinator pod and its end: the observed pod, or its final state if it was
 /// deleted before its end was observed.
-fn ended_coordinator<'a>(observed: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
+fn ended_coordinator<'a>(observed: &'a Observed) -> Option<(&'a PodView, &'a End)> {
     let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
-    let pod = pod.or(observed.final_coordinator_state)?;
+    let pod = pod.or(observed.final_coordinator_state.as_ref())?;
     Some((pod, pod.end.as_deref()?))
 }
 
@@ -84,7 +87,7 @@ fn failure_message(end: &End) -> String {
 
 /// Creates the coordinator, tracks its pod, or restarts it. [`check_end`] runs before, so an ended
 /// coordinator has not ended the job.
-pub(super) fn reconcile_coordinator(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
     if step.status.phase == Some(Phase::Suspended) {
         reset_phase(step);
         let message = "the coordinator is not running yet";
@@ -138,7 +141,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed<'_>, step: &mut Step) {
     }
 }
 
-fn mark_created(observed: &Observed<'_>, step: &mut Step) {
+fn mark_created(observed: &Observed, step: &mut Step) {
     if step.status.start_time.is_some() {
         return;
     }
@@ -154,7 +157,7 @@ fn mark_created(observed: &Observed<'_>, step: &mut Step) {
     );
 }
 
-fn track_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
+fn track_running(observed: &Observed, step: &mut Step, pod: &PodView) {
     step.status.coordinator.uid = Some(pod.uid.clone());
     match (pod.stage(), pod.phase) {
         (_, PodPhase::Unknown) => on_node_lost(observed, step),
@@ -182,17 +185,9 @@ fn track_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
     }
 }
 
-/// Sets the phase of a job without a running coordinator: `Created`, or none before the first
-/// pod.
-pub(super) fn reset_phase(step: &mut Step) {
-    let status = &mut step.status;
-    let was_created = is_condition_true(&status.conditions, ConditionType::Created);
-    status.phase = was_created.then_some(Phase::Created);
-}
-
 /// Records the loss of a pod and starts the backoff. The first replacement is immediate, the delay
 /// of the next ones grows until one runs for long.
-fn record_loss(observed: &Observed<'_>, step: &mut Step, run_seconds: Option<i64>) {
+fn record_loss(observed: &Observed, step: &mut Step, run_seconds: Option<i64>) {
     let last = &mut step.status.coordinator;
     let (attempt, not_before) = next_attempt(last.attempt, run_seconds, observed.now);
     *last = CoordinatorStatus {
@@ -203,13 +198,13 @@ fn record_loss(observed: &Observed<'_>, step: &mut Step, run_seconds: Option<i64
 }
 
 /// Returns the delay before the next pod is created.
-fn backoff_remaining(observed: &Observed<'_>, step: &Step) -> Option<Duration> {
-    replicas::backoff_remaining(step.status.coordinator.not_before.as_ref(), observed.now)
+fn backoff_remaining(observed: &Observed, step: &Step) -> Option<Duration> {
+    loss::backoff_remaining(step.status.coordinator.not_before.as_ref(), observed.now)
 }
 
 /// Returns the run time of a pod. The times of its kubelet come first, as the condition `Running`
 /// may cover only a part.
-fn pod_run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
+fn pod_run_seconds(observed: &Observed, step: &Step, pod: &PodView) -> Option<i64> {
     let observed_seconds = seconds_since_running_condition(observed, step);
     let has_end_time = pod.end.as_ref().is_some_and(|end| end.at.is_some());
     let limit = observed_seconds.filter(|_| !has_end_time);
@@ -217,7 +212,7 @@ fn pod_run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Optio
 }
 
 /// Returns the time since the condition `Running` became true.
-fn seconds_since_running_condition(observed: &Observed<'_>, step: &Step) -> Option<i64> {
+fn seconds_since_running_condition(observed: &Observed, step: &Step) -> Option<i64> {
     let running = find_condition(&step.status.conditions, ConditionType::Running);
     let running = running.filter(|running| running.status == "True")?;
     let duration = observed.now.duration_since(running.last_transition_time.0);
@@ -230,7 +225,7 @@ fn is_running(step: &Step) -> bool {
 
 /// Reports once that a running coordinator was deleted by another client: a user, a drain, or the
 /// node lifecycle controller.
-fn on_deleted(observed: &Observed<'_>, step: &mut Step) {
+fn on_deleted(observed: &Observed, step: &mut Step) {
     if is_running(step) {
         let message = "the coordinator was deleted while it was running; restarting it";
         set_not_running(observed, step, Reason::CoordinatorDeleted, message);
@@ -239,7 +234,7 @@ fn on_deleted(observed: &Observed<'_>, step: &mut Step) {
     }
 }
 
-fn on_node_lost(observed: &Observed<'_>, step: &mut Step) {
+fn on_node_lost(observed: &Observed, step: &mut Step) {
     let message = "the node of the coordinator does not respond";
     if step.status.phase != Some(Phase::Unknown) {
         step.events
@@ -249,22 +244,9 @@ fn on_node_lost(observed: &Observed<'_>, step: &mut Step) {
     set_not_running(observed, step, Reason::NodeLost, message);
 }
 
-/// Sets the condition `Running` to false if it exists.
-pub(super) fn set_not_running(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    reason: Reason,
-    message: &str,
-) {
-    let status = &mut step.status;
-    if find_condition(&status.conditions, ConditionType::Running).is_some() {
-        observed.set_condition(status, ConditionType::Running, false, reason, message);
-    }
-}
-
 /// Deletes an ended coordinator, so that a new pod can take its name. It is kept for its logs
 /// until the backoff is over.
-fn restart_after_exit(observed: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
+fn restart_after_exit(observed: &Observed, step: &mut Step, pod: &PodView, end: &End) {
     let failure = failure_message(end);
     if !exit_is_ignored(step, pod) {
         // Disruptions by the cluster do not count. See docs/decisions/0025.
@@ -292,13 +274,13 @@ fn restart_after_exit(observed: &Observed<'_>, step: &mut Step, pod: &PodView, e
 }
 
 /// Returns true if the restart annotation has the UID of this pod. See docs/decisions/0014.
-fn restart_requested(observed: &Observed<'_>, pod: &PodView) -> bool {
+fn restart_requested(observed: &Observed, pod: &PodView) -> bool {
     observed.job.annotations().get(names::RESTART_ANNOTATION) == Some(&pod.uid)
 }
 
 /// Restarts a running coordinator. Its exit is ignored before it is deleted: it may exit with 0
 /// once it has saved its state, and must not end the job. See docs/decisions/0015.
-fn restart_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
+fn restart_running(observed: &Observed, step: &mut Step, pod: &PodView) {
     let message = if restart_requested(observed, pod) {
         "a user requested a restart of the coordinator"
     } else {
@@ -321,7 +303,7 @@ fn exit_is_ignored(step: &Step, pod: &PodView) -> bool {
 
 /// Records that the coordinator is about to be deleted: from now on its exit does not end
 /// the job, and is not a failure.
-pub(super) fn ignore_exit(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn ignore_exit(observed: &Observed, step: &mut Step) {
     step.status.coordinator = CoordinatorStatus::default();
     if let Some(pod) = observed.own_pod(&names::coordinator_name(&observed.job.name_any())) {
         step.status.failed_coordinator = Some(pod.uid.clone());

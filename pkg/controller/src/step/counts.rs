@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::Observed;
 
-pub(super) fn set_counts(observed: &Observed<'_>, status: &mut DIJobStatus) {
+pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
     status.replica_status.clear();
     for pod in observed.own_pods() {
         let Some(role) = pod.role else { continue };

@@ -12,39 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups, replicas,
+    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups,
+    loss::has_completed,
+    phase::{finish_job, reset_phase, set_not_running},
 };
-
-/// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
-/// status is written. See docs/decisions/0002.
-pub(super) fn finish_job(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    phase: Phase,
-    reason: Reason,
-    message: &str,
-) {
-    let status = &mut step.status;
-    status.phase = Some(phase);
-    status.completion_time = Some(Time(observed.now));
-    status.plan.clear();
-    let type_ = if phase == Phase::Succeeded {
-        ConditionType::Succeeded
-    } else {
-        ConditionType::Failed
-    };
-    observed.set_condition(status, type_, true, reason, message);
-    coordinator::set_not_running(observed, step, reason, "the job has ended");
-    step.actions.clear();
-    step.events.push(match phase {
-        Phase::Failed => EventRecord::warning(reason, message),
-        _ => EventRecord::normal(reason, message),
-    });
-}
 
 /// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
 /// after its TTL.
-pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn clean_up(observed: &Observed, step: &mut Step) {
     align_phase_with_condition(observed, &mut step.status);
     let coordinator = names::coordinator_name(&observed.job.name_any());
     let is_coordinator =
@@ -73,7 +48,7 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
 
 /// Sets phase and completion time of a job that has ended by a condition only. Any client may have
 /// written that condition.
-fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus) {
+fn align_phase_with_condition(observed: &Observed, status: &mut DIJobStatus) {
     if !status.phase.is_some_and(Phase::is_terminal) {
         let has_succeeded = is_condition_true(&status.conditions, ConditionType::Succeeded);
         status.phase = Some(if has_succeeded {
@@ -87,11 +62,7 @@ fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus)
 
 /// Deletes the pods that `is_deleted` selects, and all services. A service is deleted after its
 /// pod, so that a terminating pod stays reachable.
-fn delete_children(
-    observed: &Observed<'_>,
-    step: &mut Step,
-    is_deleted: impl Fn(&PodView) -> bool,
-) {
+fn delete_children(observed: &Observed, step: &mut Step, is_deleted: impl Fn(&PodView) -> bool) {
     let pods = observed.own_pods();
     for pod in pods.filter(|pod| is_deleted(pod) && !pod.deleting) {
         step.actions.push(Action::delete_pod(pod));
@@ -115,7 +86,7 @@ fn remaining_time(limit_seconds: i64, since: &Time, now: Timestamp) -> Option<Du
 }
 
 /// Deletes the job after `ttlSecondsAfterFinished`.
-fn delete_after_ttl(observed: &Observed<'_>, step: &mut Step) {
+fn delete_after_ttl(observed: &Observed, step: &mut Step) {
     let (Some(ttl), Some(ended)) = (
         observed.job.spec.ttl_seconds_after_finished,
         &step.status.completion_time,
@@ -130,7 +101,7 @@ fn delete_after_ttl(observed: &Observed<'_>, step: &mut Step) {
 }
 
 /// Fails a job that exceeds `activeDeadlineSeconds`.
-pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn check_deadline(observed: &Observed, step: &mut Step) {
     let (Some(limit), Some(start)) = (
         observed.job.spec.active_deadline_seconds,
         &step.status.start_time,
@@ -152,15 +123,15 @@ pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
 }
 
 /// Deletes all pods and services of a suspended job, and keeps its plan.
-pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
+pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
     delete_children(observed, step, |_| true);
     coordinator::ignore_exit(observed, step);
-    coordinator::set_not_running(observed, step, Reason::Suspended, "the job is suspended");
+    set_not_running(observed, step, Reason::Suspended, "the job is suspended");
     // A resumed job gets its full activeDeadlineSeconds, as with Kubernetes Jobs.
     step.status.start_time = None;
     let plan = &mut step.status.plan;
     for entry in plan.iter_mut() {
-        entry.done |= replicas::has_completed(observed, entry);
+        entry.done |= has_completed(observed, entry);
     }
     // A learner group is resumed, or done, as a whole.
     let undone = plan.iter().filter(|entry| !entry.done);
@@ -193,6 +164,6 @@ pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
         step.status.phase = Some(Phase::Suspended);
     } else {
         // The phase becomes Suspended once all pods are gone.
-        coordinator::reset_phase(step);
+        reset_phase(step);
     }
 }

@@ -10,14 +10,14 @@ use di_plan::{
 };
 use kube::ResourceExt;
 
-use super::{EventRecord, Observed, Step, replicas::ReplicaLoss};
+use super::{EventRecord, Observed, Step, loss::ReplicaLoss};
 
 /// The nodes are listed within this time after the start, or their watch reports an error.
 const NODE_LIST_DELAY: Duration = Duration::from_secs(1);
 
 /// Sets the port of new aggregators, and plans their ddp learners.
 pub(super) fn reconcile_learner_groups(
-    observed: &Observed<'_>,
+    observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
@@ -27,9 +27,9 @@ pub(super) fn reconcile_learner_groups(
         entry.port = observed.aggregator.pod_port();
     }
     let has_no_members = |group: &PlanEntry| group_members(plan, &group.name).next().is_none();
-    match observed.nodes {
+    match &observed.nodes {
         Some(nodes) => plan_ddp_learners(
-            observed.job,
+            &observed.job,
             plan,
             nodes,
             &SimpleAllocation,
@@ -69,7 +69,7 @@ pub(super) fn group_owner_entry<'a>(plan: &'a [PlanEntry], entry: &'a PlanEntry)
 }
 
 /// Returns the owners of groups with a terminating pod and a pod that is not terminating.
-pub(super) fn partially_deleted(observed: &Observed<'_>, plan: &[PlanEntry]) -> HashSet<String> {
+pub(super) fn partially_deleted(observed: &Observed, plan: &[PlanEntry]) -> HashSet<String> {
     let is_in_group = |entry: &&PlanEntry| entry.role == Role::Aggregator || entry.ddp.is_some();
     let owners_with_pod = |deleting: bool| {
         let has_such_pod = move |entry: &&PlanEntry| {
@@ -108,14 +108,14 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
 }
 
 /// Returns true if the entry is an aggregator and its pod cannot be created yet.
-pub(super) fn lacks_template(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
+pub(super) fn lacks_template(observed: &Observed, entry: &PlanEntry) -> bool {
     let has_no_template = entry.uid.is_none() && observed.aggregator.pod_template().is_none();
     entry.role == Role::Aggregator && (entry.port.is_none() || has_no_template)
 }
 
 /// Returns reason and message if an aggregator waits for its template.
 pub(super) fn missing_template(
-    observed: &Observed<'_>,
+    observed: &Observed,
     plan: &[PlanEntry],
 ) -> Option<(Reason, String)> {
     let is_waiting = !observed.job.spec.suspend

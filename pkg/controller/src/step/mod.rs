@@ -18,45 +18,48 @@ mod coordinator;
 mod counts;
 mod ending;
 mod learner_groups;
+mod loss;
+mod phase;
 mod replicas;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition,
-    set_condition, validation,
+    ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition, set_condition,
+    validation,
 };
+use di_cache::JobRef;
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The observed cluster, as far as one job is concerned.
 #[derive(Clone, Debug)]
-pub struct Observed<'a> {
+pub(crate) struct Observed {
     /// The job.
-    pub job: &'a DIJob,
+    pub job: JobRef,
     /// Pods with the labels of the job, sorted by name. Some may belong to other jobs.
-    pub pods: &'a [PodView],
+    pub pods: Vec<PodView>,
     /// Services with the labels of the job, sorted by name. Some may belong to other jobs.
-    pub services: &'a [ServiceView],
+    pub services: Vec<ServiceView>,
     /// Nodes with GPUs. `None` until they are listed.
-    pub nodes: Option<&'a [NodeView]>,
+    pub nodes: Option<Arc<[NodeView]>>,
     /// Template of aggregator pods in the namespace of the job.
-    pub aggregator: &'a AggregatorTemplate,
+    pub aggregator: AggregatorTemplate,
     /// Error of the last reconcile, unless it is solved.
-    pub last_error: Option<&'a ReconcileError>,
+    pub last_error: Option<ReconcileError>,
     /// Final state of the coordinator pod in the status, if its container ended before the pod was
     /// deleted.
-    pub final_coordinator_state: Option<&'a PodView>,
+    pub final_coordinator_state: Option<PodView>,
     /// Results of live reads: pod name, and true if the pod exists. A cache may lag.
-    pub live_reads: &'a HashMap<String, bool>,
+    pub live_reads: HashMap<String, bool>,
     /// The current time.
     pub now: Timestamp,
 }
 
 /// Error of the last reconcile, for the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReconcileError {
+pub(crate) struct ReconcileError {
     /// Reason of the condition.
     pub reason: Reason,
     /// Message for users.
@@ -67,7 +70,7 @@ pub struct ReconcileError {
 
 /// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Create the pod of a replica.
     CreatePod(PlanEntry),
     /// Create the service of a replica.
@@ -103,6 +106,15 @@ impl Action {
         matches!(self, Self::CreatePod(entry) if entry.role == Role::Coordinator)
     }
 
+    /// Returns resource and name of the object that the action creates.
+    pub(crate) fn created_object(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::CreatePod(entry) => Some(("pods", entry.name.clone())),
+            Self::CreateService(entry) => Some(("services", entry.name.clone())),
+            _ => None,
+        }
+    }
+
     fn delete_pod(pod: &PodView) -> Self {
         Self::DeletePod {
             name: pod.name.clone(),
@@ -127,7 +139,7 @@ impl Action {
 
 /// A Kubernetes event to emit about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventRecord {
+pub(crate) struct EventRecord {
     /// True for type `Warning`, false for `Normal`.
     pub warning: bool,
     /// Reason of the event.
@@ -175,7 +187,7 @@ pub(crate) fn join_names(names: &[&str]) -> String {
 
 /// Result of the step. The status is written first; the actions are applied once it is persisted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Step {
+pub(crate) struct Step {
     /// The desired status.
     pub status: DIJobStatus,
     /// Writes that follow from the status.
@@ -195,7 +207,7 @@ impl Step {
     }
 }
 
-impl Observed<'_> {
+impl Observed {
     fn job_uid(&self) -> &str {
         self.job.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -261,7 +273,7 @@ pub(crate) fn has_started(status: &DIJobStatus) -> bool {
 }
 
 /// Computes the desired status of a job, and the actions and events that follow.
-pub fn step(observed: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
+pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
     let mut step = Step {
         status: observed.job.status.clone().unwrap_or_default(),
         ..Step::default()
@@ -281,16 +293,15 @@ pub fn step(observed: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
     step
 }
 
-fn step_active(observed: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
+fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {
     // A job with pods is running: its pods are worth more than the mistake. A suspended job can be
     // fixed until it is resumed.
     let may_start = step.status.start_time.is_none() && !observed.job.spec.suspend;
     if may_start && observed.own_pods().next().is_none() {
-        let faults = validation::dijob_faults(observed.job);
+        let faults = validation::dijob_faults(&observed.job);
         if !faults.is_empty() {
             let message = validation::summarize_faults(&faults);
-            let (phase, reason) = (Phase::Failed, Reason::InvalidSpec);
-            ending::finish_job(observed, step, phase, reason, &message);
+            phase::finish_job(observed, step, Phase::Failed, Reason::InvalidSpec, &message);
             return;
         }
     }

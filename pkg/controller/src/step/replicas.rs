@@ -1,16 +1,13 @@
 //! Collectors and learners: updates the plan, then creates and deletes pods and services to match
 //! it.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
-    MAX_BACKOFF_SECONDS, PodView, Stage, StatusSizeBudget, Suffixes, adopt, aggregator_of,
-    drop_deleted, drop_failed_history, find_entry, group_members, propagate_to_members, replace,
-    sync_declared, trim_history,
+    PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_deleted, drop_failed_history,
+    find_entry, group_members, propagate_to_members, replace, sync_declared, trim_history,
 };
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
@@ -19,10 +16,11 @@ use super::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
     },
+    loss::{backoff_remaining, find_loss, has_completed},
 };
 
 pub(super) fn reconcile_replicas(
-    observed: &Observed<'_>,
+    observed: &Observed,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
 ) {
@@ -32,7 +30,7 @@ pub(super) fn reconcile_replicas(
     let coordinator = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     let coordinator_instance = coordinator.map(PodView::coordinator_instance);
     adopt(
-        observed.job,
+        &observed.job,
         &mut plan,
         &orphans,
         coordinator_instance,
@@ -43,9 +41,9 @@ pub(super) fn reconcile_replicas(
     let partially_deleted = partially_deleted(observed, &plan);
     record_pods(observed, &mut plan, &partially_deleted, step);
     sync_declared(
-        observed.job,
+        &observed.job,
         &mut plan,
-        observed.pods,
+        &observed.pods,
         suffixes,
         observed.now,
     );
@@ -76,7 +74,7 @@ pub(super) fn reconcile_replicas(
 ///
 /// An entry is dropped only after a live read has shown that its pod is gone, else the pod would
 /// reappear as an orphan.
-fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step: &mut Step) {
+fn drop_deleted_entries(observed: &Observed, plan: &mut Vec<PlanEntry>, step: &mut Step) {
     let exists =
         |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
     let has_existing_member =
@@ -95,7 +93,7 @@ fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step
 
 /// Deletes services without a plan entry and without a pod. A reconcile with a stale cache may have
 /// dropped the entry.
-fn delete_unused_services(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
+fn delete_unused_services(observed: &Observed, plan: &[PlanEntry], step: &mut Step) {
     let coordinator = names::coordinator_name(&observed.job.name_any());
     let planned = planned_names(plan);
     let unused = observed.own_services().filter(|service| {
@@ -113,7 +111,7 @@ fn planned_names(plan: &[PlanEntry]) -> HashSet<&str> {
 
 /// Returns own pods without a plan entry that a live read has confirmed. The cache may still show
 /// a pod after its entry was dropped.
-fn find_orphans(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
+fn find_orphans(observed: &Observed, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
     let coordinator = names::coordinator_name(&observed.job.name_any());
     let planned = planned_names(plan);
     let unplanned = observed.own_pods().filter(|pod| {
@@ -153,7 +151,7 @@ fn emit_adopted(plan: &[PlanEntry], orphans: &[PodView], step: &mut Step) {
 /// Only in a [partially deleted](partially_deleted) learner group it is recorded, so that the
 /// group is replaced.
 fn record_pods(
-    observed: &Observed<'_>,
+    observed: &Observed,
     plan: &mut [PlanEntry],
     partially_deleted: &HashSet<String>,
     step: &mut Step,
@@ -190,19 +188,8 @@ fn emit_replaced(step: &mut Step, replaced: Vec<(String, String)>) {
     step.events.extend(events);
 }
 
-/// Returns true if the recorded pod of a replica has [completed](PodView::has_done_its_work).
-pub(super) fn has_completed(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
-    recorded_pod(observed, entry).is_some_and(PodView::has_completed)
-}
-
-/// Returns the pod with the UID that the entry has recorded.
-fn recorded_pod<'a>(observed: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
-    let pod = observed.own_pod(&entry.name)?;
-    (entry.uid.as_deref() == Some(&pod.uid)).then_some(pod)
-}
-
 /// Returns the owners of groups that wait until a terminating pod releases the name of a replica.
-fn blocked_groups<'a>(observed: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
+fn blocked_groups<'a>(observed: &Observed, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
     let is_blocked =
         |entry: &&PlanEntry| entry.uid.is_none() && observed.own_pod(&entry.name).is_some();
     plan.iter().filter(is_blocked).map(group_owner).collect()
@@ -211,7 +198,7 @@ fn blocked_groups<'a>(observed: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet
 /// Replaces replicas with a failed, terminating or deleted pod. The endpoint lists a failed replica
 /// until it is replaced. See docs/decisions/0012.
 fn replace_lost(
-    observed: &Observed<'_>,
+    observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
@@ -235,7 +222,7 @@ fn replace_lost(
     if lost.is_empty() {
         return;
     }
-    let (mut budget, mut replaced) = (StatusSizeBudget::for_job(observed.job, plan), Vec::new());
+    let (mut budget, mut replaced) = (StatusSizeBudget::for_job(&observed.job, plan), Vec::new());
     for (name, loss) in lost {
         // The entry may have been replaced with another member of its group.
         let Some(entry) = find_entry(plan, &name).filter(|entry| entry.is_wanted()) else {
@@ -251,60 +238,20 @@ fn replace_lost(
             Some(aggregator) => format!("{aggregator} and its ddp learners"),
             None => "it".to_owned(),
         };
-        let (job, now) = (observed.job, observed.now);
+        let (job, now) = (&*observed.job, observed.now);
         if let Some(fresh) = replace(job, plan, &name, loss.run_seconds, suffixes, now) {
             let message = format!("{name} {}; {fresh} replaces {target}", loss.cause);
             replaced.push((name, message));
         }
     }
     // Gives the replacements the resources of the current spec.
-    sync_declared(observed.job, plan, observed.pods, suffixes, observed.now);
+    sync_declared(&observed.job, plan, &observed.pods, suffixes, observed.now);
     emit_replaced(step, replaced);
-}
-
-/// Why a replica is replaced.
-pub(super) struct ReplicaLoss {
-    /// Predicate for the message, after the name of the replica.
-    pub cause: String,
-    /// Run time of the pod, for the backoff.
-    pub run_seconds: Option<i64>,
-}
-
-fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> {
-    let max_run_seconds = entry
-        .earliest_creation()
-        .map(|from| observed.now.duration_since(from).as_secs());
-    let Some(pod) = recorded_pod(observed, entry) else {
-        // The exact run time is unknown without the pod.
-        return Some(ReplicaLoss {
-            cause: "was deleted".to_owned(),
-            run_seconds: max_run_seconds,
-        });
-    };
-    let run_seconds = pod.run_seconds(observed.now, max_run_seconds);
-    match (pod.stage(), &pod.end) {
-        // An eviction with exit code 0. No controller deletes or recreates such a pod.
-        // See docs/decisions/0025.
-        (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(ReplicaLoss {
-            cause: "was evicted by its node and ended with exit code 0".to_owned(),
-            run_seconds,
-        }),
-        (Stage::Succeeded, _) => None,
-        (Stage::Failed, Some(end)) => Some(ReplicaLoss {
-            cause: format!("failed: {end}"),
-            run_seconds,
-        }),
-        _ if pod.deleting => Some(ReplicaLoss {
-            cause: "is being deleted".to_owned(),
-            run_seconds,
-        }),
-        _ => None,
-    }
 }
 
 /// Creates the missing pod and service of a wanted entry.
 fn ensure_pod_and_service(
-    observed: &Observed<'_>,
+    observed: &Observed,
     plan: &[PlanEntry],
     entry: &PlanEntry,
     may_create_pods: bool,
@@ -331,19 +278,10 @@ fn ensure_pod_and_service(
     }
 }
 
-/// Returns the delay before a pod is created.
-///
-/// A delay above the maximum comes from a clock that is ahead of ours, and is ignored.
-pub(super) fn backoff_remaining(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
-    let remaining = not_before?.0.duration_since(now);
-    let is_valid = remaining.is_positive() && remaining.as_secs() <= MAX_BACKOFF_SECONDS;
-    is_valid.then(|| remaining.unsigned_abs())
-}
-
 /// Deletes the pod of an entry with its own grace period, then its service, so that a terminating
 /// pod stays reachable. An ended pod is kept for its logs unless `delete_ended`.
 fn delete_pod_then_service(
-    observed: &Observed<'_>,
+    observed: &Observed,
     entry: &PlanEntry,
     delete_ended: bool,
     step: &mut Step,

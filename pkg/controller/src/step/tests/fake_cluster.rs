@@ -70,21 +70,22 @@ impl World {
         world
     }
 
-    pub fn compute_step(&mut self) -> Step {
-        let pods: Vec<_> = self.pods.values().cloned().collect();
-        let services: Vec<_> = self.services.values().cloned().collect();
-        let observed = Observed {
-            job: &self.job,
-            pods: &pods,
-            services: &services,
-            nodes: Some(&self.nodes),
-            aggregator: &self.aggregator,
-            last_error: self.last_error.as_ref(),
-            final_coordinator_state: self.final_coordinator_state.as_ref(),
-            live_reads: &self.live_reads,
+    pub fn observe(&self) -> Observed {
+        Observed {
+            job: self.job.clone().into(),
+            pods: self.pods.values().cloned().collect(),
+            services: self.services.values().cloned().collect(),
+            nodes: Some(self.nodes.as_slice().into()),
+            aggregator: self.aggregator.clone(),
+            last_error: self.last_error.clone(),
+            final_coordinator_state: self.final_coordinator_state.clone(),
+            live_reads: self.live_reads.clone(),
             now: self.now,
-        };
-        step(&observed, &mut Serial(&mut self.serial))
+        }
+    }
+
+    pub fn compute_step(&mut self) -> Step {
+        step(&self.observe(), &mut Serial(&mut self.serial))
     }
 
     /// Reconciles until nothing is left to do.

@@ -308,18 +308,11 @@ fn learner_group_is_not_split_before_nodes_are_listed() {
     let plan = &mut job.status.as_mut().unwrap().plan;
     plan.retain(|e| e.role != Role::DdpLearner);
     let pods = world.pods.values().cloned();
-    let pods: Vec<_> = pods.filter(|p| p.role != Some(Role::DdpLearner)).collect();
-    let services: Vec<_> = world.services.values().cloned().collect();
     let observed = Observed {
-        job: &job,
-        pods: &pods,
-        services: &services,
+        job: job.into(),
+        pods: pods.filter(|p| p.role != Some(Role::DdpLearner)).collect(),
         nodes: None,
-        aggregator: &world.aggregator,
-        last_error: None,
-        final_coordinator_state: None,
-        live_reads: &std::collections::HashMap::new(),
-        now: world.now,
+        ..world.observe()
     };
     let step = step(&observed, &mut di_plan::RandomSuffixes);
     assert_eq!(step.requeue_after, Some(std::time::Duration::from_secs(1)));

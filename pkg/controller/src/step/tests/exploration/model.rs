@@ -18,16 +18,16 @@ use super::{
     status_checks::check_status,
 };
 use crate::{
-    debounce::{is_persisted, is_up_to_date, is_urgent},
-    reconcile::conditions_only,
+    error_report::conditions_only,
+    status_change::StatusChange,
     step::{
         Observed, ReconcileError, Step, step,
         tests::fake_cluster::{self, World, node},
     },
 };
 
-/// Maximum number of steps of one reconcile, as in `reconcile.rs`.
-const MAX_ITERATIONS: usize = 6;
+/// Maximum number of reconciles that follow each other with the same lag of the caches.
+const MAX_RECONCILES: usize = 6;
 
 /// Failure of a reconcile.
 enum Failure {
@@ -175,25 +175,22 @@ impl Model {
         (self.fault, self.preceded) = (None, None);
     }
 
-    /// Returns true if nothing was left to do.
+    /// Reconciles until nothing changes. Returns true if nothing was left to do.
     fn reconcile_until_settled(&mut self, cache: &mut Cache, hasty: bool) -> Result<bool, Failure> {
-        for _ in 0..MAX_ITERATIONS {
-            let step = self.compute_step(cache);
-            if !step.needs_live_read.is_empty() {
+        for _ in 0..MAX_RECONCILES {
+            cache.live_reads.clear();
+            let mut step = self.compute_step(cache);
+            while !step.needs_live_read.is_empty() {
                 self.read_live(cache, step.needs_live_read);
-                continue;
+                step = self.compute_step(cache);
             }
-            let old = cache.job.status.as_ref();
-            let acts_first = !step.actions.is_empty() && is_persisted(old, &step.status);
-            if !is_up_to_date(old, &step.status) && !acts_first {
-                if hasty && !is_urgent(old, &step) {
-                    return Ok(false);
+            match StatusChange::between(cache.job.status.as_ref(), &step) {
+                StatusChange::None if step.actions.is_empty() && self.last_error.is_none() => {
+                    return Ok(true);
                 }
-                self.write(cache, step.status)?;
-                continue;
-            }
-            if step.actions.is_empty() && self.last_error.is_none() {
-                return Ok(true);
+                StatusChange::None | StatusChange::AfterActions => {}
+                StatusChange::Minor if hasty => return Ok(false),
+                _ => self.write(cache, step.status)?,
             }
             self.apply(cache, step.actions)?;
             self.last_error = None;
@@ -207,14 +204,14 @@ impl Model {
     fn compute_step(&self, cache: &Cache) -> Step {
         step(
             &Observed {
-                job: &cache.job,
-                pods: &cache.pods.values().cloned().collect::<Vec<_>>(),
-                services: &cache.services.values().cloned().collect::<Vec<_>>(),
-                nodes: Some(&self.nodes),
-                aggregator: &self.aggregator,
-                last_error: self.last_error.as_ref(),
+                job: cache.job.clone().into(),
+                pods: cache.pods.values().cloned().collect(),
+                services: cache.services.values().cloned().collect(),
+                nodes: Some(self.nodes.as_slice().into()),
+                aggregator: self.aggregator.clone(),
+                last_error: self.last_error.clone(),
                 final_coordinator_state: None,
-                live_reads: &cache.live_reads,
+                live_reads: cache.live_reads.clone(),
                 now: self.now,
             },
             &mut RandomSuffixes,
@@ -238,7 +235,8 @@ impl Model {
         if !step.needs_live_read.is_empty() {
             step = conditions_only(step, &cache.job);
         }
-        if !is_up_to_date(cache.job.status.as_ref(), &step.status) {
+        let change = StatusChange::between(cache.job.status.as_ref(), &step);
+        if change != StatusChange::None {
             // If this fails too, the next reconcile reports the error.
             self.write(cache, step.status).ok();
         }

@@ -1,0 +1,215 @@
+//! The requests of actions. Creates and deletes may be repeated: names and UIDs identify objects.
+
+use std::fmt::Debug;
+
+use di_api::{DIJob, PlanEntry};
+use di_cache::Key;
+use di_plan::{IMMEDIATE_DEADLINE_SECONDS, PodView, ServiceView, build_pod, build_service};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    core::{NamespaceResourceScope, PartialObjectMeta, Status},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use crate::{Action, Error, context::Context, error::Result};
+
+/// Sends an action. Returns true if it changed anything.
+pub(super) async fn send_action(
+    context: &Context,
+    job: &DIJob,
+    key: &Key,
+    action: &Action,
+) -> Result<bool> {
+    match action {
+        Action::CreatePod(entry) => create_pod(context, job, key, entry).await,
+        Action::CreateService(entry) => {
+            let record = |service: &Service| {
+                let view = ServiceView::new(service).filter(|view| view.owner == job.uid())?;
+                Some(context.services.record_created(view))
+            };
+            let (api, service) = (namespaced(context, key), build_service(job, entry));
+            create_child(
+                context,
+                job,
+                &api,
+                ("service", "services"),
+                &service,
+                record,
+            )
+            .await
+        }
+        Action::DeletePod { name, uid } => {
+            let api: Api<Pod> = namespaced(context, key);
+            let deleted = delete_object(context, &api, "pods", name, uid).await?;
+            context.pods.record_deletion_request(key, name, uid);
+            Ok(deleted)
+        }
+        Action::StopPod { name, uid } => stop_pod(context, key, name, uid).await,
+        Action::DeleteService { name, uid } => {
+            let api: Api<Service> = namespaced(context, key);
+            let deleted = delete_object(context, &api, "services", name, uid).await?;
+            context.services.record_deletion_request(key, name, uid);
+            Ok(deleted)
+        }
+        Action::DeleteJob => {
+            // Metadata only: the response may be a job that cannot be decoded.
+            let api: Api<PartialObjectMeta<DIJob>> = namespaced(context, key);
+            let uid = job.uid().unwrap_or_default();
+            delete_object(context, &api, "dijobs", &job.name_any(), &uid).await
+        }
+    }
+}
+
+fn namespaced<K>(context: &Context, key: &Key) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(context.client.clone(), &key.0)
+}
+
+async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
+    let aggregator = context.aggregators.template_for(&key.0);
+    let settings = &context.settings.build;
+    let Some(pod) = build_pod(job, entry, aggregator.pod_template(), settings) else {
+        // The role was removed from the spec, or the AggregatorConfig deleted. The next step
+        // reports it.
+        return Ok(false);
+    };
+    let record = |pod: &Pod| {
+        let view = PodView::new(pod).filter(|view| view.owner == job.uid())?;
+        Some(context.pods.record_created(view))
+    };
+    let api = namespaced(context, key);
+    create_child(context, job, &api, ("pod", "pods"), &pod, record).await
+}
+
+/// Creates an object of the job. Returns false if it exists.
+///
+/// `record` adds an object to the cache if the job owns it, and returns false if the watch has
+/// reported the object as deleted.
+async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
+    context: &Context,
+    job: &DIJob,
+    api: &Api<K>,
+    (kind, resource): (&'static str, &'static str),
+    object: &K,
+    record: impl FnOnce(&K) -> Option<bool>,
+) -> Result<bool> {
+    let name = object.name_any();
+    let Some((found, is_new)) = create_or_get(context, api, resource, object).await? else {
+        return Err(Error::PreviousJobTerminating { kind, name });
+    };
+    match record(&found) {
+        None => Err(name_conflict_error(kind, &found, job)),
+        // The object exists: it lost the label that the watch selects by.
+        Some(false) if !is_new => Err(Error::OwnObjectNotWatched { kind, name }),
+        Some(_) => Ok(is_new),
+    }
+}
+
+/// Returns the error for a name that another object has. The garbage collector deletes objects of
+/// a previous job, a user must delete all others.
+fn name_conflict_error(kind: &'static str, object: &impl Resource, job: &DIJob) -> Error {
+    let name = object.name_any();
+    let mut owners = object.owner_references().iter();
+    let is_terminating = object.meta().deletion_timestamp.is_some()
+        || owners.any(|owner| owner.kind == "DIJob" && owner.name == job.name_any());
+    if is_terminating {
+        Error::PreviousJobTerminating { kind, name }
+    } else {
+        Error::NameConflict { kind, name }
+    }
+}
+
+/// Maximum number of tries to create an object that exists at the create, and not at the get.
+const MAX_CREATE_TRIES: usize = 3;
+
+/// Creates an object, or gets the existing object of the same name. Returns the object, and true
+/// if it is new.
+///
+/// `None` if each create found an existing object, and each get found none.
+async fn create_or_get<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
+    context: &Context,
+    api: &Api<K>,
+    resource: &'static str,
+    object: &K,
+) -> Result<Option<(K, bool)>> {
+    let name = object.name_any();
+    let params = PostParams::default();
+    for _ in 0..MAX_CREATE_TRIES {
+        let operation = || format!("create {resource}/{name}");
+        let call = api.create(&params, object);
+        match context.write("create", resource, operation, call).await {
+            Ok(created) => return Ok(Some((created, true))),
+            Err(error) if error.api_status().is_some_and(Status::is_already_exists) => {}
+            Err(error) => return Err(error),
+        }
+        let operation = || format!("get {resource}/{name}");
+        let call = api.get_opt(&name);
+        if let Some(found) = context.write("get", resource, operation, call).await? {
+            return Ok(Some((found, false)));
+        }
+    }
+    Ok(None)
+}
+
+/// Sets `activeDeadlineSeconds` of a pod to 1, so that the kubelet stops its containers and keeps
+/// its logs. See docs/decisions/0017.
+///
+/// The API server rejects a patch with the UID of another pod, as UIDs are immutable.
+async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result<bool> {
+    let api: Api<Pod> = namespaced(context, key);
+    let patch = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": IMMEDIATE_DEADLINE_SECONDS}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let operation = || format!("patch pods/{name}");
+    let call = api.patch(name, &params, &patch);
+    match context.write("patch", "pods", operation, call).await {
+        Ok(_) => {
+            context.pods.record_deadline_request(key, name, uid);
+            Ok(true)
+        }
+        Err(error) if error.api_status().is_some_and(Status::is_not_found) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes the object with this name and UID. Returns false if it does not exist.
+async fn delete_object<K: Resource + Clone + Debug + DeserializeOwned>(
+    context: &Context,
+    api: &Api<K>,
+    resource: &'static str,
+    name: &str,
+    uid: &str,
+) -> Result<bool> {
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let operation = || format!("delete {resource}/{name}");
+    let call = api.delete(name, &params);
+    let Err(error) = context.write("delete", resource, operation, call).await else {
+        return Ok(true);
+    };
+    match error.api_status() {
+        Some(status) if status.is_not_found() => Ok(false),
+        // A conflict has two causes: the name belongs to another object, or another client wrote
+        // this one at the same time.
+        Some(status) if status.is_conflict() => {
+            let operation = || format!("get {resource}/{name}");
+            let call = api.get_opt(name);
+            let found = context.write("get", resource, operation, call).await?;
+            if found.is_some_and(|found| found.meta().uid.as_deref() == Some(uid)) {
+                return Err(error);
+            }
+            Ok(false)
+        }
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,84 @@
+//! Observes a job: everything that one step is computed from.
+
+use di_cache::{JobRef, Key};
+use di_plan::{PodView, RandomSuffixes};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+
+use crate::{
+    Observed, Step, apply::PARALLEL_REQUESTS, context::Context, error::Result, step::step,
+};
+
+/// Reads the caches.
+pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
+    let now = (context.settings.clock)();
+    let coordinator = job.status.as_ref().map(|status| &status.coordinator);
+    let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
+    // The watch has reported these pods as deleted.
+    let plan = job.status.iter().flat_map(|status| &status.plan);
+    let deleted = plan.filter(|entry| {
+        let uid = entry.uid.as_ref();
+        uid.is_some_and(|uid| context.pods.was_deleted(uid))
+    });
+    Observed {
+        pods: context.pods.list_by_job(key),
+        services: context.services.list_by_job(key),
+        nodes: context.nodes.list_all(),
+        aggregator: context.aggregators.template_for(&key.0),
+        last_error: context.job_state(key).last_error,
+        final_coordinator_state: coordinator_uid.and_then(|uid| context.pods.final_state(uid)),
+        live_reads: deleted.map(|entry| (entry.name.clone(), false)).collect(),
+        // Times in Kubernetes objects are whole seconds.
+        now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+        job,
+    }
+}
+
+/// Computes the step.
+pub(crate) fn compute(observed: &Observed) -> Step {
+    step(observed, &mut RandomSuffixes)
+}
+
+/// Reads pods from the API server, bypassing the cache, and adds them to the observed ones.
+///
+/// Successful reads are kept: a failing API server rejects some of many requests, so reading all
+/// again might never succeed.
+///
+/// # Errors
+/// If no read succeeded.
+pub(crate) async fn verify_live(
+    context: &Context,
+    key: &Key,
+    observed: &mut Observed,
+    names: Vec<String>,
+) -> Result<()> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let reads = names.into_iter().map(|name| {
+        let api = api.clone();
+        async move {
+            let operation = || format!("get pods/{name}");
+            let found = context.get("pods", operation, api.get_opt(&name)).await?;
+            let view = found.as_ref().and_then(PodView::new);
+            let exists = view.is_some();
+            if let Some(view) = view {
+                context.pods.record_created(view);
+            }
+            Ok((name, exists))
+        }
+        .boxed()
+    });
+    let reads: Vec<BoxFuture<'_, Result<_>>> = reads.collect();
+    let results: Vec<_> = stream::iter(reads)
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .collect()
+        .await;
+    let (found, failed): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    if found.is_empty() {
+        return failed.into_iter().map(|result| result.map(drop)).collect();
+    }
+    observed.live_reads.extend(found.into_iter().flatten());
+    observed.pods = context.pods.list_by_job(key);
+    Ok(())
+}
