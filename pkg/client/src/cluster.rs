@@ -40,10 +40,6 @@ pub struct ConnectOptions {
     pub impersonate: Option<String>,
     /// Groups to impersonate.
     pub impersonate_groups: Vec<String>,
-    /// UID to impersonate.
-    pub impersonate_uid: Option<String>,
-    /// Extra attributes of the impersonated user. A key may occur several times.
-    pub impersonate_extra: Vec<(String, String)>,
     /// Address of the API server instead of the address in the kubeconfig.
     pub server: Option<String>,
     /// File with the certificate authority of the API server.
@@ -58,27 +54,10 @@ pub struct ConnectOptions {
     pub client_key: Option<PathBuf>,
     /// Bearer token for authentication.
     pub token: Option<SecretString>,
-    /// Name for basic authentication.
-    pub username: Option<String>,
-    /// Password for basic authentication.
-    pub password: Option<SecretString>,
-    /// Requests uncompressed responses.
-    pub disable_compression: bool,
     /// Receives one line for each request.
     pub trace: Option<Trace>,
     /// Timeout of a single request. `None` means no timeout.
     pub request_timeout: Option<Duration>,
-}
-
-/// Names in a kubeconfig.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KubeconfigNames {
-    /// Names of the contexts.
-    pub contexts: Vec<String>,
-    /// Names of the clusters.
-    pub clusters: Vec<String>,
-    /// Names of the users.
-    pub users: Vec<String>,
 }
 
 /// The namespace of objects that name none.
@@ -109,10 +88,8 @@ impl ConnectOptions {
             &mut self.user,
             &mut self.namespace,
             &mut self.impersonate,
-            &mut self.impersonate_uid,
             &mut self.server,
             &mut self.tls_server_name,
-            &mut self.username,
         ] {
             text.take_if(|text| text.is_empty());
         }
@@ -124,9 +101,8 @@ impl ConnectOptions {
         ] {
             path.take_if(|path| path.as_os_str().is_empty());
         }
-        for secret in [&mut self.token, &mut self.password] {
-            secret.take_if(|secret| secret.expose_secret().is_empty());
-        }
+        self.token
+            .take_if(|token| token.expose_secret().is_empty());
         self.impersonate_groups.retain(|group| !group.is_empty());
         self
     }
@@ -140,21 +116,6 @@ impl ConnectOptions {
                 .unwrap_or_else(|| "default".to_owned()),
             explicit: self.namespace.is_some(),
         }
-    }
-
-    /// Names of all contexts, clusters and users in the kubeconfig.
-    ///
-    /// # Errors
-    /// [`Error::Kubeconfig`] when a file cannot be read.
-    pub fn kubeconfig_names(&self) -> Result<KubeconfigNames> {
-        let Some(kubeconfig) = self.load_kubeconfig()? else {
-            return Ok(KubeconfigNames::default());
-        };
-        Ok(KubeconfigNames {
-            contexts: kubeconfig.contexts.into_iter().map(|c| c.name).collect(),
-            clusters: kubeconfig.clusters.into_iter().map(|c| c.name).collect(),
-            users: kubeconfig.auth_infos.into_iter().map(|u| u.name).collect(),
-        })
     }
 
     async fn load_config(&self) -> Result<Config> {

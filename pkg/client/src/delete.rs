@@ -1,35 +1,10 @@
 use std::time::Duration;
 
-use di_api::DIJob;
-use kube::core::{
-    ApiResource,
-    params::{DeleteParams, PropagationPolicy},
-};
+use kube::core::ApiResource;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{Cluster, Deadline, DryRun, Error, PreparedObject, Result, resource::Resource};
-
-/// Handling of the dependents of a deleted object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cascade {
-    /// Dependents are deleted after the object.
-    #[default]
-    Background,
-    /// The object is deleted after its dependents.
-    Foreground,
-    /// Dependents are kept.
-    Orphan,
-}
-
-/// Options of a delete request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Handling of dependents.
-    pub cascade: Cascade,
-    /// Grace period in seconds. `None` uses the default of the server.
-    pub grace: Option<u32>,
-}
+use crate::{Cluster, Deadline, Error, Result, resource::Resource};
 
 /// Identifies an object.
 #[derive(Clone, Debug)]
@@ -43,62 +18,16 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// A job in the current namespace.
-    pub fn for_job(cluster: &Cluster, name: impl Into<String>) -> Self {
-        Self {
-            api: ApiResource::erase::<DIJob>(&()),
-            namespace: Some(cluster.namespace().name.clone()),
-            name: name.into(),
-        }
-    }
-
     fn resource_client<'a>(&'a self, cluster: &'a Cluster) -> Resource<'a> {
         Resource::new(cluster, &self.api, self.namespace.as_deref())
     }
 }
 
-impl From<PreparedObject> for ObjectRef {
-    fn from(ready: PreparedObject) -> Self {
-        Self {
-            name: ready.name().to_owned(),
-            api: ready.api,
-            namespace: ready.namespace,
-        }
-    }
-}
-
-/// Requests the deletion of an object. Returns its UID if the response contains it.
-pub async fn delete_object(
-    cluster: &Cluster,
-    target: &ObjectRef,
-    options: DeleteOptions,
-    dry_run: DryRun,
-) -> Result<Option<String>> {
-    let resource = target.resource_client(cluster);
-    if dry_run == DryRun::Client {
-        return Ok(uid_of_response(&resource.get(&target.name).await?));
-    }
-    let params = DeleteParams {
-        propagation_policy: Some(match options.cascade {
-            Cascade::Background => PropagationPolicy::Background,
-            Cascade::Foreground => PropagationPolicy::Foreground,
-            Cascade::Orphan => PropagationPolicy::Orphan,
-        }),
-        dry_run: dry_run == DryRun::Server,
-        grace_period_seconds: options.grace,
-        ..DeleteParams::default()
-    };
-    Ok(uid_of_response(
-        &resource.delete(&target.name, &params).await?,
-    ))
-}
-
 /// The UID of the deleted object.
 ///
 /// The API server returns the object while finalizers or a grace period delay the deletion, or else
-/// a
-/// Status.
-fn uid_of_response(response: &Value) -> Option<String> {
+/// a Status.
+pub(crate) fn uid_of_response(response: &Value) -> Option<String> {
     let uid = response
         .pointer("/metadata/uid")
         .or_else(|| response.pointer("/details/uid"));

@@ -52,7 +52,7 @@ pub enum Error {
     /// A manifest cannot be read or decoded.
     #[error("{origin}: {message}")]
     Manifest {
-        /// File, URL or `STDIN`.
+        /// File or `STDIN`.
         origin: String,
         /// The cause.
         message: String,
@@ -80,9 +80,6 @@ pub enum Error {
     /// The awaited state cannot be reached any more.
     #[error("{0}")]
     NeverReached(String),
-    /// A JSONPath is invalid or finds nothing.
-    #[error("{0}")]
-    JsonPath(String),
     /// No logs match, or too many.
     #[error("{0}")]
     Logs(String),

@@ -1,7 +1,7 @@
 use di_api::{DIJob, DIJobStatus, GPU_RESOURCE, PlanEntry, Role, quantity};
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::ApiResource;
+use kube::{Api, ResourceExt, api::ListParams, core::ApiResource};
 use serde_json::Value;
 
 use crate::{
@@ -80,10 +80,6 @@ pub struct JobQuery {
     pub selector: Option<String>,
     /// Name of a single job.
     pub name: Option<String>,
-    /// Field selector.
-    pub field_selector: Option<String>,
-    /// Page size of list requests. 0 requests all jobs at once, `None` uses the default.
-    pub chunk_size: Option<u32>,
 }
 
 /// A list of jobs with its resourceVersion.
@@ -118,6 +114,18 @@ pub async fn list_jobs(cluster: &Cluster, query: &JobQuery) -> Result<JobList> {
     })
 }
 
+/// Names of the jobs in the current namespace, for shell completion. Lists metadata only, to be
+/// fast.
+pub async fn job_names(cluster: &Cluster) -> Result<Vec<String>> {
+    /// Maximum number of completed names.
+    const MAX_NAMES: u32 = 500;
+    let jobs: Api<DIJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
+    let params = ListParams::default().limit(MAX_NAMES);
+    let found = jobs.list_metadata(&params).await;
+    let found = found.map_err(|error| cluster.convert_error(error))?;
+    Ok(found.iter().map(ResourceExt::name_any).collect())
+}
+
 impl JobQuery {
     fn selection(&self, cluster: &Cluster) -> Selection {
         let namespace = || cluster.namespace().name.clone();
@@ -125,21 +133,13 @@ impl JobQuery {
             api: api_resource(),
             namespace: (!self.all_namespaces).then(namespace),
             labels: self.selector.clone(),
-            fields: self.field_selectors(),
-            page: self.chunk_size,
+            fields: self.field_selector(),
         }
     }
 
-    pub(crate) fn field_selectors(&self) -> Option<String> {
-        let name = self
-            .name
-            .as_ref()
-            .map(|name| format!("metadata.name={name}"));
-        let all: Vec<_> = name
-            .into_iter()
-            .chain(self.field_selector.clone())
-            .collect();
-        (!all.is_empty()).then(|| all.join(","))
+    pub(crate) fn field_selector(&self) -> Option<String> {
+        let name = self.name.as_ref();
+        name.map(|name| format!("metadata.name={name}"))
     }
 }
 

@@ -71,8 +71,7 @@ impl ConnectOptions {
 
     /// Fails if the selected user does not exist. kube would continue without credentials.
     pub(crate) fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<()> {
-        let by_flags =
-            self.token.is_some() || self.username.is_some() || self.client_certificate.is_some();
+        let by_flags = self.token.is_some() || self.client_certificate.is_some();
         let contexts = || {
             let user = self.selected_context(kubeconfig)?.user.as_ref();
             user.filter(|_| !by_flags)

@@ -4,13 +4,11 @@
 //! kept.
 
 mod cluster;
-mod completion;
 mod create;
 mod credentials;
 mod deadline;
 mod delete;
 mod doctor;
-mod download;
 mod error;
 mod events;
 mod exec;
@@ -18,7 +16,6 @@ mod follow;
 mod guarded_patch;
 mod job_options;
 mod jobs;
-mod jsonpath;
 mod kubeconfig;
 mod lifecycle;
 mod live_view;
@@ -44,11 +41,10 @@ mod wait;
 mod warning_header;
 mod watch;
 
-pub use cluster::{Cluster, ConnectOptions, KubeconfigNames, Namespace};
-pub use completion::{container_names, group_names, job_names, namespace_names, replica_names};
+pub use cluster::{Cluster, ConnectOptions, Namespace};
 pub use create::create_object;
 pub use deadline::{Deadline, WaitState, wait_for_job};
-pub use delete::{Cascade, DeleteOptions, ObjectRef, delete_object, wait_for_deletion};
+pub use delete::{ObjectRef, wait_for_deletion};
 pub use doctor::{Finding, FindingState, run_checks};
 pub use error::{Error, Rejected, Result};
 pub use events::{Event, EventFilter, JobEvents, list_events, watch_events};
@@ -56,8 +52,7 @@ pub use exec::{Exec, ExecOptions, exec};
 pub use follow::follow_logs;
 pub use guarded_patch::DryRun;
 pub use job_options::JobOptions;
-pub use jobs::{Job, JobEvent, JobList, JobQuery, get_job, list_jobs, watch_jobs};
-pub use jsonpath::{Path, Template};
+pub use jobs::{Job, JobEvent, JobList, JobQuery, get_job, job_names, list_jobs, watch_jobs};
 pub use lifecycle::{EndState, LifecycleRequest, LifecycleStatus, ReplicaReply, call_replicas};
 pub use live_view::LiveView;
 pub use logs::{LogLine, LogOptions, LogSelection, LogStream, read_logs, select_log_pods};
@@ -70,7 +65,7 @@ pub use orchestrator::{
 };
 pub use pod_choice::{PodChoice, wait_for_started_pod};
 pub use port_forward::{find_port, forward_connection, wait_for_pod_end, wait_for_successor};
-pub use prepare::{CheckLevel, PreparedObject, check_documents, is_own_kind, prepare_objects};
+pub use prepare::{PreparedObject, check_documents, is_own_kind, prepare_objects};
 pub use replicas::{
     ContainerExit, Replica, ReplicaList, ReplicaPod, join_plan_with_pods, list_replicas,
 };

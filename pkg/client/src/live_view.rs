@@ -56,7 +56,7 @@ impl LiveView {
         };
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&query.selector);
-        config.field_selector = query.field_selectors();
+        config.field_selector = query.field_selector();
         let labels = match &query.name {
             Some(name) => format!("{}={name}", names::labels::JOB),
             None => names::labels::SELECTOR.to_owned(),

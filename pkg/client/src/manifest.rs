@@ -1,5 +1,4 @@
-//! Reads manifests from files, directories, URLs and stdin. YAML and JSON with any number of
-//! documents.
+//! Reads manifests from files, directories and stdin. YAML and JSON with any number of documents.
 
 use std::{
     fs,
@@ -9,22 +8,21 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Error, Result, download::download_text};
+use crate::{Error, Result};
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// File, URL or `STDIN`.
+    /// File or `STDIN`.
     pub origin: String,
     /// The object as written.
     pub object: Value,
 }
 
-/// Reads the manifests of a `-f` flag: `-` for stdin, a URL, a file or a directory.
+/// Reads the manifests of a `-f` flag: `-` for stdin, a file or a directory.
 ///
 /// Of a directory, reads the .yaml, .yml and .json files in order, with `recursive` also those of
-/// its
-/// subdirectories.
+/// its subdirectories.
 pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
     let manifest_error = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Error::NoSuchPath(name.to_owned()),
@@ -39,9 +37,6 @@ pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
             .read_to_string(&mut text)
             .map_err(manifest_error)?;
         return parse("STDIN", &text);
-    }
-    if name.starts_with("http://") || name.starts_with("https://") {
-        return parse(name, &download_text(name)?);
     }
     let path = Path::new(name);
     if !path.is_dir() {

@@ -1,6 +1,6 @@
 //! Connection flags, which override the kubeconfig.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{fs, path::Path};
 
 use kube::Config;
 
@@ -17,7 +17,6 @@ pub(crate) fn apply_flags(options: &ConnectOptions, config: &mut Config) -> Resu
             .parse()
             .map_err(|error| Error::Flag(format!("invalid address --server={server}: {error}")))?;
     }
-    config.disable_compression |= options.disable_compression;
     Ok(())
 }
 
@@ -55,24 +54,11 @@ fn apply_user_flags(options: &ConnectOptions, config: &mut Config) -> Result<()>
         user.client_key = Some(file.to_string_lossy().into_owned());
         user.client_key_data = None;
     }
-    let named = options.username.is_some() || options.password.is_some();
-    if options.token.is_some() && named {
-        let message = "pass either --token or --username and --password";
-        return Err(Error::Flag(message.to_owned()));
-    }
-    // Credentials of a flag replace all credentials of the kubeconfig.
-    if options.token.is_some() || named {
-        (user.token, user.token_file, user.exec, user.auth_provider) = (None, None, None, None);
-    }
     if let Some(token) = &options.token {
+        // The token of the flag replaces all credentials of the kubeconfig.
         (user.username, user.password) = (None, None);
+        (user.token_file, user.exec, user.auth_provider) = (None, None, None);
         user.token = Some(token.clone());
-    }
-    if let Some(name) = &options.username {
-        user.username = Some(name.clone());
-    }
-    if let Some(password) = &options.password {
-        user.password = Some(password.clone());
     }
     Ok(())
 }
@@ -84,16 +70,6 @@ fn apply_impersonation_flags(options: &ConnectOptions, config: &mut Config) -> R
     }
     if !options.impersonate_groups.is_empty() {
         user.impersonate_groups = Some(options.impersonate_groups.clone());
-    }
-    if let Some(uid) = &options.impersonate_uid {
-        user.impersonate_uid = Some(uid.clone());
-    }
-    if !options.impersonate_extra.is_empty() {
-        let mut extra: HashMap<_, Vec<_>> = HashMap::new();
-        for (key, value) in &options.impersonate_extra {
-            extra.entry(key.clone()).or_default().push(value.clone());
-        }
-        user.impersonate_user_extra = Some(extra);
     }
     let more = user.impersonate_groups.is_some()
         || user.impersonate_uid.is_some()
@@ -136,13 +112,15 @@ fn with_scheme(server: &str, tls: bool) -> String {
 #[cfg(test)]
 mod tests {
     use http::Uri;
+    use secrecy::ExposeSecret;
 
     use super::*;
 
     fn config_fixture() -> Config {
         let mut config = Config::new(Uri::from_static("https://old:6443"));
         config.root_cert = Some(vec![vec![1]]);
-        config.auth_info.token = Some("old".to_owned().into());
+        config.auth_info.username = Some("old".to_owned());
+        config.auth_info.password = Some("old".to_owned().into());
         config.auth_info.client_certificate_data = Some("old".to_owned());
         config
     }
@@ -161,16 +139,12 @@ mod tests {
     #[test]
     fn flags_override_kubeconfig() {
         let mut config = config_fixture();
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let options = ConnectOptions {
             server: Some("h:1".to_owned()),
             insecure_skip_tls_verify: true,
             tls_server_name: Some("n".to_owned()),
-            username: Some("u".to_owned()),
-            password: Some("p".into()),
+            token: Some("new".into()),
             impersonate: Some("a".to_owned()),
-            impersonate_uid: Some("i".to_owned()),
-            impersonate_extra: vec![pair("k", "1"), pair("k", "2")],
             ..ConnectOptions::default()
         };
         apply_flags(&options, &mut config).unwrap();
@@ -178,11 +152,9 @@ mod tests {
         assert!(config.accept_invalid_certs && config.root_cert.is_none());
         assert_eq!(config.tls_server_name.as_deref(), Some("n"));
         let user = config.auth_info;
-        assert!(user.token.is_none() && user.password.is_some());
-        assert_eq!(user.username.as_deref(), Some("u"));
-        assert_eq!(user.impersonate_uid.as_deref(), Some("i"));
-        let extra = user.impersonate_user_extra.unwrap();
-        assert_eq!(extra["k"], ["1", "2"]);
+        assert!(user.username.is_none() && user.password.is_none());
+        assert_eq!(user.token.unwrap().expose_secret(), "new");
+        assert_eq!(user.impersonate.as_deref(), Some("a"));
     }
 
     #[test]
@@ -199,12 +171,6 @@ mod tests {
             ..ConnectOptions::default()
         });
         assert!(both.contains("--insecure-skip-tls-verify"), "{both}");
-        let twice = error_of(ConnectOptions {
-            token: Some("t".into()),
-            password: Some("p".into()),
-            ..ConnectOptions::default()
-        });
-        assert_eq!(twice, "pass either --token or --username and --password");
         let without_user = error_of(ConnectOptions {
             impersonate_groups: vec!["g".to_owned()],
             ..ConnectOptions::default()

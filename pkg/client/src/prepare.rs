@@ -10,19 +10,10 @@ use serde_json::Value;
 
 use crate::{Cluster, Document, Error, Namespace, Rejected, Result, names::name_fault};
 
-/// The extent of the checks of documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckLevel {
-    /// All offline checks, for documents to be created.
-    Full,
-    /// Kind and name only, for documents to be deleted.
-    Identity,
-}
-
 /// An object with its API resource and namespace.
 #[derive(Clone, Debug)]
 pub struct PreparedObject {
-    /// File, URL or `STDIN`.
+    /// File or `STDIN`.
     pub origin: String,
     /// The object as written.
     pub object: Value,
@@ -49,16 +40,13 @@ pub async fn prepare_objects(
     cluster: Option<&Cluster>,
     namespace: &Namespace,
     documents: Vec<Document>,
-    check: CheckLevel,
 ) -> Result<Vec<PreparedObject>> {
     let (mut ready, mut rejected, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for document in documents {
         let mut faults = Vec::new();
         let resolved = resolve_resource(cluster, namespace, &document.object, &mut faults).await?;
-        faults.extend(name_faults(&document.object, check));
-        if check == CheckLevel::Full {
-            faults.extend(validation_faults(&document.object));
-        }
+        faults.extend(name_faults(&document.object));
+        faults.extend(validation_faults(&document.object));
         if let Some((api, namespace)) = resolved {
             let one = PreparedObject {
                 origin: document.origin.clone(),
@@ -106,7 +94,7 @@ pub fn check_documents(documents: &[Document]) -> Result<Vec<String>> {
         let faults = if let Some(fault) = kind_fault(object) {
             vec![fault]
         } else {
-            let name = name_faults(object, CheckLevel::Full).into_iter();
+            let name = name_faults(object).into_iter();
             name.chain(validation_faults(object)).collect()
         };
         if !faults.is_empty() {
@@ -162,7 +150,7 @@ fn describe_object(object: &Value) -> String {
     }
 }
 
-fn name_faults(object: &Value, check: CheckLevel) -> Option<String> {
+fn name_faults(object: &Value) -> Option<String> {
     let is_set = |field: &str| {
         object["metadata"][field]
             .as_str()
@@ -173,7 +161,7 @@ fn name_faults(object: &Value, check: CheckLevel) -> Option<String> {
     {
         return Some(format!("metadata.name: Invalid value: {name:?}: {fault}"));
     }
-    let has_name = is_set("name") || (check == CheckLevel::Full && is_set("generateName"));
+    let has_name = is_set("name") || is_set("generateName");
     (!has_name).then(|| "metadata.name: Required value".to_owned())
 }
 

@@ -1,44 +1,30 @@
 use di_api::{ConditionType, Phase, find_condition};
-use serde_json::Value;
 
-use crate::{Job, WaitState, jsonpath::Path};
+use crate::{Job, WaitState};
 
 /// The value of `--for`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WaitCondition {
-    /// The job is deleted.
-    Delete,
-    /// The job exists.
-    Create,
     /// The job has this phase.
     Phase(Phase),
     /// The job has a condition with this status.
     Condition(String, String),
-    /// The value at a path. Without a value, any value.
-    JsonPath(Path, Option<String>),
 }
 
 impl WaitCondition {
-    /// Parses `delete`, `create`, `phase=Succeeded`, `condition=Running[=true]` or
-    /// `jsonpath={.status.phase}[=Running]`.
+    /// Parses `phase=Succeeded` or `condition=Running[=true]`.
     ///
     /// # Errors
     /// The fault of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "delete" => return Ok(Self::Delete),
-            "create" => return Ok(Self::Create),
-            _ => {}
-        }
         match text.split_once('=') {
             Some(("phase", phase)) => parse_phase(phase).map(Self::Phase),
             Some(("condition", rest)) => {
                 let (type_, status) = rest.split_once('=').unwrap_or((rest, "true"));
                 Ok(Self::Condition(type_.to_owned(), status.to_owned()))
             }
-            Some(("jsonpath", rest)) => parse_path(rest),
             _ => Err(format!(
-                "unrecognized condition: {text:?}; expected create, delete, phase=PHASE, condition=TYPE[=STATUS] or jsonpath='{{PATH}}'[=VALUE]"
+                "unrecognized condition: {text:?}; expected phase=PHASE or condition=TYPE[=STATUS]"
             )),
         }
     }
@@ -46,8 +32,6 @@ impl WaitCondition {
     /// The state of the condition for a job. The phase of an ended job never changes.
     pub fn check_job(&self, job: &Job) -> WaitState {
         let met = match self {
-            Self::Create => true,
-            Self::Delete => false,
             Self::Phase(phase) => job.status.phase == Some(*phase),
             Self::Condition(type_, status) => {
                 let mut all = job.status.conditions.iter();
@@ -59,7 +43,6 @@ impl WaitCondition {
                         && (job.has_ended() || current(c.observed_generation))
                 })
             }
-            Self::JsonPath(path, value) => matches_path(&job.object, path, value.as_deref()),
         };
         match (met, job.status.phase) {
             (true, _) => WaitState::Met,
@@ -81,17 +64,13 @@ impl WaitCondition {
             Self::Condition(type_, _) => ConditionType::ALL
                 .iter()
                 .any(|known| known.as_str().eq_ignore_ascii_case(type_)),
-            Self::Delete | Self::Create | Self::JsonPath(..) => false,
         }
     }
 
     fn describe(&self) -> String {
         match self {
-            Self::Delete => "its deletion".to_owned(),
-            Self::Create => "its creation".to_owned(),
             Self::Phase(phase) => format!("phase {}", phase.as_str()),
             Self::Condition(type_, status) => format!("condition {type_}={status}"),
-            Self::JsonPath(..) => "the value at the JSONPath".to_owned(),
         }
     }
 }
@@ -103,40 +82,6 @@ fn parse_phase(text: &str) -> Result<Phase, String> {
         let all: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
         format!("unknown phase {text:?}; expected one of {}", all.join(", "))
     })
-}
-
-/// Parses `{.status.phase}=Running`. Braces and the first dot are optional.
-fn parse_path(text: &str) -> Result<WaitCondition, String> {
-    let text = text.trim_matches('\'');
-    let (path, value) = match text.split_once("}=") {
-        Some((path, value)) => (format!("{path}}}"), Some(value)),
-        None if text.ends_with('}') => (text.to_owned(), None),
-        None => match text.split_once('=') {
-            Some((path, value)) => (path.to_owned(), Some(value)),
-            None => (text.to_owned(), None),
-        },
-    };
-    let value = value.map(|value| value.trim_matches(['\'', '"']));
-    if value == Some("") {
-        return Err("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.phase}'=Running".to_owned());
-    }
-    let path = path.trim_matches('\'').trim();
-    if matches!(path, "" | "{}") {
-        return Err("jsonpath expression cannot be empty".to_owned());
-    }
-    let path = Path::parse_relaxed(path).map_err(|error| error.to_string())?;
-    Ok(WaitCondition::JsonPath(path, value.map(str::to_owned)))
-}
-
-fn matches_path(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
-    // An index beyond the end of a list is no error: the list may grow.
-    let found = path.find(object).unwrap_or_default();
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let mut found = found.into_iter().filter(|value| !value.is_null());
-    found.any(|value| wanted.is_none_or(|wanted| text(value) == wanted))
 }
 
 /// Whether a new job runs or has succeeded already.

@@ -36,8 +36,6 @@ pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     pub(crate) labels: Option<String>,
     pub(crate) fields: Option<String>,
-    /// Page size of lists. 0 requests all objects at once.
-    pub(crate) page: Option<u32>,
 }
 
 impl Selection {
@@ -49,7 +47,6 @@ impl Selection {
         let params = ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            limit: self.page,
             ..ListParams::default()
         };
         self.resource_client(cluster).list(&params).await

@@ -8,7 +8,9 @@ use kube::{
 use serde_json::Value;
 
 use super::{InstallVariant, install_objects, resource_of};
-use crate::{Cluster, Error, Job, ObjectRef, Result, resource::Resource};
+use crate::{
+    Cluster, Error, Job, ObjectRef, Result, delete::uid_of_response, resource::Resource,
+};
 
 /// Maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -117,12 +119,7 @@ pub async fn delete_leftover(
     };
     let resource = Resource::new(cluster, &target.api, target.namespace.as_deref());
     match resource.delete(&target.name, &params).await {
-        Ok(response) => {
-            let uid = response
-                .pointer("/metadata/uid")
-                .or_else(|| response.pointer("/details/uid"));
-            Ok(uid.and_then(Value::as_str).map(str::to_owned))
-        }
+        Ok(response) => Ok(uid_of_response(&response)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

@@ -15,34 +15,33 @@ fn try_prepare(
     text: &str,
     namespace: &str,
     explicit: bool,
-    check: CheckLevel,
 ) -> Result<Vec<PreparedObject>> {
     let namespace = Namespace {
         name: namespace.to_owned(),
         explicit,
     };
     let documents = parse("job.yaml", text).unwrap();
-    block_on(prepare_objects(None, &namespace, documents, check))
+    block_on(prepare_objects(None, &namespace, documents))
 }
 
 fn rejection(text: &str) -> String {
-    let result = try_prepare(text, "rl", true, CheckLevel::Full);
+    let result = try_prepare(text, "rl", true);
     result.expect_err(text).to_string()
 }
 
 #[test]
 fn manifest_namespace_overrides_kubeconfig() {
-    let ready = try_prepare(GOOD, "default", false, CheckLevel::Full).unwrap();
+    let ready = try_prepare(GOOD, "default", false).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("rl"));
     assert_eq!(ready[0].api.api_version, "diengine.opendilab.org/v1alpha1");
     let without = GOOD.replace(", namespace: rl", "");
-    let ready = try_prepare(&without, "default", false, CheckLevel::Full).unwrap();
+    let ready = try_prepare(&without, "default", false).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("default"));
 }
 
 #[test]
 fn namespace_flag_mismatch_is_rejected() {
-    let error = try_prepare(GOOD, "other", true, CheckLevel::Full).unwrap_err();
+    let error = try_prepare(GOOD, "other", true).unwrap_err();
     assert_eq!(
         error.to_string(),
         "job.yaml: DIJob \"cartpole\" is invalid:\n\
@@ -97,15 +96,8 @@ fn unknown_kinds_and_versions_are_named() {
 }
 
 #[test]
-fn generate_name_suffices_to_create_not_to_delete() {
+fn generate_name_suffices_to_create() {
     let text = GOOD.replace("name: cartpole,", "generateName: cartpole-,");
-    let ready = try_prepare(&text, "rl", false, CheckLevel::Full).unwrap();
+    let ready = try_prepare(&text, "rl", false).unwrap();
     assert_eq!(ready[0].name(), "");
-    assert!(try_prepare(&text, "rl", false, CheckLevel::Identity).is_err());
-}
-
-#[test]
-fn invalid_job_can_be_deleted() {
-    let bad = GOOD.replace("di-container", "main");
-    assert!(try_prepare(&bad, "rl", false, CheckLevel::Identity).is_ok());
 }
