@@ -1,15 +1,12 @@
-use std::{ffi::OsString, io::Write, process::ExitCode, time::Duration};
+use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    clap_errors,
-    cmdline::{command_path, normalize_args},
-    completion, create, delete, describe, doctor, events, exec, generate, get,
-    globals::Globals,
-    install, lifecycle, logs, options, port_forward, replicas, restart, suspend, top, uninstall,
-    upgrade, validate, version, wait,
+    completion_verb, create, describe, doctor, events, exec, generate, get, globals::Globals,
+    install, lifecycle, logs, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
+    validate, version, wait,
 };
 
 /// Create, watch, scale and delete reinforcement-learning jobs (DIJobs).
@@ -18,7 +15,6 @@ use crate::{
     name = "kubectl-di",
     bin_name = "kubectl di",
     color = ColorChoice::Never,
-    disable_help_subcommand = true,
     after_help = "Examples:
   kubectl di create -f cartpole.yaml
   kubectl di get -w
@@ -46,7 +42,6 @@ enum Command {
     #[command(aliases = ["list", "ls"])]
     Get(get::Get),
     Describe(describe::Describe),
-    Delete(delete::Delete),
     Replicas(replicas::Replicas),
     Logs(logs::Logs),
     Events(events::Events),
@@ -58,64 +53,33 @@ enum Command {
     Upgrade(upgrade::Upgrade),
     Uninstall(uninstall::Uninstall),
     Doctor(doctor::Doctor),
-    Completion(completion::Completion),
-    Options(options::Options),
+    Completion(completion_verb::Completion),
     #[command(name = "__generate", hide = true)]
     Generate(generate::Generate),
 }
 
-/// Builds the clap command. As in kubectl, the help of a command omits the global options.
+/// Builds the clap command. `-h` omits the global flags.
 pub fn build_command() -> clap::Command {
-    fn add_global_options_hint(command: clap::Command) -> clap::Command {
-        let help = command.get_after_help().map(ToString::to_string);
-        let command = command.after_help(help.unwrap_or_default() + GLOBAL_OPTIONS_HINT);
-        command.mut_subcommands(add_global_options_hint)
-    }
     // As in kubectl, the last value of a repeated flag is used.
-    let root = add_global_options_hint(Cli::command()).args_override_self(true);
+    let root = Cli::command().args_override_self(true);
     root.mut_args(|arg| {
         let global = arg.is_global_set();
-        arg.hide_short_help(global).hide_long_help(global)
+        arg.hide_short_help(global)
     })
 }
 
-const GLOBAL_OPTIONS_HINT: &str = "
-
-Use \"kubectl di options\" for a list of global command-line options (applies to all commands).";
-
-/// The reasons why the arguments name no command to run.
-#[derive(Debug)]
-pub enum ParseError {
-    /// The user requested help.
-    Help(clap::Error),
-    /// The arguments are invalid; the lines to print.
-    Usage(String),
-}
-
 impl Cli {
-    /// Parses the command line.
-    pub fn parse_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, ParseError> {
+    /// Parses the command line. Prints help and errors, and ends the process after them.
+    pub fn parse_args() -> Self {
         let mut command = build_command();
-        let words: Vec<_> = words.into_iter().collect();
-        let matches = command.try_get_matches_from_mut(normalize_args(&command, words.clone()));
-        let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
-        parsed.map_err(|error| {
-            let error = error.format(&mut command);
-            if error.use_stderr() {
-                ParseError::Usage(clap_errors::format_error(
-                    &error,
-                    &command_path(&command, words),
-                ))
-            } else {
-                ParseError::Help(error)
-            }
-        })
+        let matches = command.get_matches_mut();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
 
     /// Runs the command. Data is written to `out`, messages to stderr.
     pub async fn run(self, out: &mut impl Write) -> Result<ExitCode> {
         let globals = &self.globals;
-        let code = match self.command {
+        match self.command {
             Command::Create(verb) => verb.run(globals, out).await,
             Command::Validate(verb) => verb.run(out),
             Command::Wait(verb) => verb.run(globals, out).await,
@@ -127,7 +91,6 @@ impl Cli {
             Command::Status(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
             Command::Describe(verb) => verb.run(globals, out).await,
-            Command::Delete(verb) => verb.run(globals, out).await,
             Command::Replicas(verb) => verb.run(globals, out).await,
             Command::Logs(verb) => verb.run(globals, out).await,
             Command::Events(verb) => verb.run(globals, out).await,
@@ -135,46 +98,13 @@ impl Cli {
             Command::PortForward(verb) => verb.run(globals, out).await,
             Command::Top(verb) => verb.run(globals, out).await,
             Command::Version(verb) => verb.run(globals, out).await,
-            Command::Options(verb) => verb.run(out),
             Command::Install(verb) => verb.run(globals, out).await,
             Command::Upgrade(verb) => verb.run(globals, out).await,
             Command::Uninstall(verb) => verb.run(globals, out).await,
             Command::Doctor(verb) => verb.run(globals, out).await,
             Command::Completion(verb) => verb.run(out),
-            Command::Generate(verb) => verb.run(),
-        }?;
-        globals.fail_on_warnings()?;
-        Ok(code)
-    }
-}
-
-/// Parses a duration as kubectl does: `30s`, `5m`, `1h30m`; a number without a unit is in seconds.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(Duration::from_secs(seconds));
-    }
-    let signed: jiff::SignedDuration = text
-        .parse()
-        .map_err(|_| "expected a duration such as 30s, 5m or 1h30m".to_owned())?;
-    Duration::try_from(signed).map_err(|_| "must not be negative".to_owned())
-}
-
-/// Parses a timeout; zero means no timeout.
-pub fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = parse_duration(text)?;
-    Ok(if timeout.is_zero() {
-        Duration::MAX
-    } else {
-        timeout
-    })
-}
-
-/// Parses a count that may be zero.
-pub fn parse_count(text: &str) -> Result<i32, String> {
-    match text.parse() {
-        Ok(count) if count >= 0 => Ok(count),
-        Ok(_) => Err("must not be negative".to_owned()),
-        Err(_) => Err(format!("must be a number from 0 to {}", i32::MAX)),
+            Command::Generate(verb) => verb.run(build_command()),
+        }
     }
 }
 
@@ -214,25 +144,5 @@ mod tests {
             }
         }
         check_command(&Cli::command());
-    }
-
-    #[test]
-    fn durations_are_parsed_like_in_kubectl() {
-        for (text, seconds) in [
-            ("30", 30),
-            ("30s", 30),
-            ("5m", 300),
-            ("1h30m", 5400),
-            ("0", 0),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_secs(seconds)),
-                "{text}"
-            );
-        }
-        assert!(parse_duration("-5m").is_err());
-        assert!(parse_duration("soon").is_err());
-        assert_eq!(parse_timeout("0"), Ok(Duration::MAX));
     }
 }

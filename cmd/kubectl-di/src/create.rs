@@ -5,8 +5,8 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    CheckLevel, Cluster, Deadline, DryRun, PreparedObject, WaitState, prepare_objects,
-    started_state, succeeded_state, wait_for_job,
+    Cluster, Deadline, DryRun, PreparedObject, WaitState, prepare_objects, started_state,
+    succeeded_state, wait_for_job,
 };
 use serde_json::Value;
 
@@ -89,8 +89,7 @@ impl Create {
             Some(cluster) => cluster.namespace().clone(),
             None => globals.connect_options().offline_namespace(),
         };
-        let ready =
-            prepare_objects(cluster.as_ref(), &namespace, documents, CheckLevel::Full).await?;
+        let ready = prepare_objects(cluster.as_ref(), &namespace, documents).await?;
         let jobs = ready.iter().filter(|one| is_job(one)).count();
         ensure!(
             !self.follow || jobs == 1,

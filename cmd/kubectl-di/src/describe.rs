@@ -5,7 +5,7 @@ mod tree;
 
 use std::{io::Write, process::ExitCode};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{ArgAction, Args};
 use di_client::{
     Cluster, EventFilter, Job, JobQuery, ReplicaList, get_job, list_events, list_jobs,
@@ -16,10 +16,9 @@ use jiff::Timestamp;
 use crate::{
     colour::Colours,
     globals::Globals,
-    manifests::{Manifests, SOURCE_CONFLICT},
     names::parse_job_name,
     output::{report_error, warn_planned_only},
-    selection::{SelectedJob, non_empty},
+    selection::non_empty,
 };
 
 use screen::Screen;
@@ -40,8 +39,6 @@ pub struct Describe {
     /// Names of jobs or prefixes of names; without names, all jobs
     #[arg(value_name = "NAME", value_parser = parse_job_name)]
     names: Vec<String>,
-    #[command(flatten)]
-    manifests: Manifests,
     /// If present, list the requested jobs across all namespaces
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
@@ -59,9 +56,6 @@ pub struct Describe {
         require_equals = true
     )]
     show_events: bool,
-    /// Return large lists in chunks rather than all at once. Pass 0 to disable
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    chunk_size: u32,
 }
 
 impl Describe {
@@ -69,19 +63,7 @@ impl Describe {
         let cluster = globals.connect().await?;
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
-        let by_query = self.all_namespaces || non_empty(self.selector.as_deref()).is_some();
-        if self.manifests.are_given() {
-            ensure!(self.names.is_empty() && !by_query, "{SOURCE_CONFLICT}");
-            for SelectedJob { cluster, name } in self.manifests.read_jobs(&cluster).await? {
-                match get_job(&cluster, &name).await {
-                    Ok(job) => found.push(job),
-                    Err(error) => {
-                        report_error(&error.into());
-                        code = ExitCode::FAILURE;
-                    }
-                }
-            }
-        } else if self.names.is_empty() {
+        if self.names.is_empty() {
             found = list_jobs(&cluster, &self.job_query()).await?.jobs;
             if found.is_empty() {
                 let namespace = &cluster.namespace().name;
@@ -164,7 +146,6 @@ impl Describe {
         JobQuery {
             all_namespaces: self.all_namespaces,
             selector: non_empty(self.selector.as_deref()),
-            chunk_size: Some(self.chunk_size),
             ..JobQuery::default()
         }
     }

@@ -5,7 +5,7 @@ use clap::Args;
 use di_client::{Finding, FindingState, VERSION, run_checks};
 use serde_json::{Value, json};
 
-use crate::{globals::Globals, output, version::DataFormat};
+use crate::{format::DataFormat, globals::Globals, output};
 
 /// Check the orchestrator for problems, and suggest remedies.
 ///
@@ -22,8 +22,8 @@ use crate::{globals::Globals, output, version::DataFormat};
   # For scripts
   kubectl di doctor -o json")]
 pub struct Doctor {
-    /// One of 'yaml' or 'json'
-    #[arg(short, long)]
+    /// Output format
+    #[arg(short, long, value_enum)]
     output: Option<DataFormat>,
 }
 

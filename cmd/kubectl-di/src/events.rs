@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::{
     describe::last_seen,
-    format::{self, Format, is_table},
+    format::{self, ObjectFormat},
     globals::Globals,
     names::parse_job_name,
     output::{self, without_managed_fields},
@@ -42,10 +42,10 @@ pub struct Events {
     /// Output only events of given types: Normal, Warning
     #[arg(long, value_delimiter = ',', value_parser = event_type)]
     types: Vec<String>,
-    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, custom-columns)
-    #[arg(short, long)]
-    output: Option<Format>,
-    /// When using the default or custom-column output format, don't print headers
+    /// Output format
+    #[arg(short, long, value_enum)]
+    output: Option<ObjectFormat>,
+    /// When using the default output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
@@ -90,7 +90,11 @@ impl Events {
         found: Vec<Event>,
         namespace: &str,
     ) -> Result<ExitCode> {
-        if found.is_empty() && is_table(self.output.as_ref()) {
+        if let Some(format) = self.output {
+            let objects: Vec<_> = found.into_iter().map(|event| event.object).collect();
+            let list = output::to_trimmed_list(objects.clone());
+            format::print_objects(format, out, &list, &objects)?;
+        } else if found.is_empty() {
             let for_job = self.job.iter().map(|job| format!(" for job {job:?}"));
             let in_namespace = if self.all_namespaces {
                 String::new()
@@ -101,12 +105,8 @@ impl Events {
                 "No events found{}{in_namespace}.",
                 for_job.collect::<String>()
             );
-        } else if is_table(self.output.as_ref()) {
+        } else {
             self.print_rows(&mut self.new_table(), &found, out)?;
-        } else if let Some(format) = &self.output {
-            let objects: Vec<_> = found.into_iter().map(|event| event.object).collect();
-            let list = output::to_trimmed_list(objects.clone());
-            format::print_objects(format, out, &list, &objects, !self.no_headers)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -115,27 +115,20 @@ impl Events {
         let now = Timestamp::now();
         let mut rows = Vec::new();
         for event in events {
-            match &self.output {
-                Some(Format::Columns(columns)) => rows.push(columns.row_cells(&event.object)?),
-                Some(format) if !is_table(Some(format)) => {
-                    format::print_watched(
-                        format,
-                        out,
-                        &without_managed_fields(event.object.clone()),
-                    )?;
-                }
-                _ => {
-                    let namespace = self.all_namespaces.then(|| event.namespace().to_owned());
-                    let cells = [
-                        last_seen(event, now),
-                        event.type_.clone(),
-                        event.reason.clone(),
-                        event.about.clone(),
-                        event.message.clone(),
-                    ];
-                    rows.push(namespace.into_iter().chain(cells).collect());
-                }
+            if let Some(format) = self.output {
+                let object = without_managed_fields(event.object.clone());
+                format::print_watched(format, out, &object)?;
+                continue;
             }
+            let namespace = self.all_namespaces.then(|| event.namespace().to_owned());
+            let cells = [
+                last_seen(event, now),
+                event.type_.clone(),
+                event.reason.clone(),
+                event.about.clone(),
+                event.message.clone(),
+            ];
+            rows.push(namespace.into_iter().chain(cells).collect());
         }
         if !rows.is_empty() {
             out.write_all(table.render(&rows).as_bytes())?;
@@ -144,9 +137,6 @@ impl Events {
     }
 
     fn new_table(&self) -> Table {
-        if let Some(Format::Columns(columns)) = &self.output {
-            return columns.empty_table(!self.no_headers);
-        }
         let headers = [
             "NAMESPACE",
             "LAST SEEN",

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    args::parse_duration, globals::Globals, names::JobAndReplica, role::RoleName,
+    globals::Globals, names::JobAndReplica, parsers::parse_duration, role::RoleName,
     signals::wait_for_signal,
 };
 

@@ -3,10 +3,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::{
-    args,
-    completion::{Shell, write_script},
-};
+use crate::completion_verb::{Shell, write_script};
 
 /// Write man pages and shell completions for packages of this program.
 #[derive(Debug, Args)]
@@ -17,13 +14,11 @@ pub struct Generate {
 }
 
 impl Generate {
-    pub fn run(self) -> Result<ExitCode> {
+    /// Writes the files for this program, whose arguments are `command`.
+    pub fn run(self, command: clap::Command) -> Result<ExitCode> {
         let man = self.prefix.join("share/man/man1");
         create_directory(&man)?;
-        // Unlike the help of a command, a man page lists the global options.
-        let all = args::build_command();
-        let all = all.mut_args(|arg| arg.hide_short_help(false).hide_long_help(false));
-        clap_mangen::generate_to(all, &man)
+        clap_mangen::generate_to(command, &man)
             .with_context(|| format!("cannot write to {}", man.display()))?;
         for shell in Shell::value_variants() {
             let file = match shell {

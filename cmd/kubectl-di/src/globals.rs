@@ -5,21 +5,19 @@ use std::{
     time::Duration,
 };
 
-use anyhow::bail;
 use clap::{
     Args,
     builder::{OsStringValueParser, TypedValueParser},
 };
 use di_client::{Cluster, ConnectOptions, Result, SecretString};
 
-use crate::args::{parse_duration, parse_timeout};
+use crate::parsers::parse_timeout;
 
 /// The verbosity from which kubectl logs requests.
 const REQUEST_LOG_LEVEL: u8 = 6;
 
-/// The global flags of kubectl. `options` lists them; the help of a command does not.
+/// The connection flags of kubectl. `--help` lists them; `-h` does not.
 #[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools)] // each is a flag
 #[command(next_help_heading = "Global flags")]
 pub struct Globals {
     /// If present, the namespace scope for this CLI request
@@ -43,12 +41,6 @@ pub struct Globals {
     /// Group to impersonate for the operation, this flag can be repeated to specify multiple groups
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     impersonate_groups: Vec<String>,
-    /// UID to impersonate for the operation
-    #[arg(long = "as-uid", global = true, value_name = "UID")]
-    impersonate_uid: Option<String>,
-    /// User extras (key=value) to impersonate for the operation, this flag can be repeated
-    #[arg(long = "as-user-extra", global = true, value_name = "KEY=VALUE", value_parser = parse_pair)]
-    impersonate_extra: Vec<(String, String)>,
     /// The length of time to wait before giving up on a single server request, such as 30s. A
     /// value of zero means don't timeout requests
     #[arg(
@@ -80,18 +72,6 @@ pub struct Globals {
     /// Bearer token for authentication to the API server
     #[arg(long, global = true)]
     token: Option<SecretString>,
-    /// Username for basic authentication to the API server
-    #[arg(long, global = true, value_name = "NAME")]
-    username: Option<String>,
-    /// Password for basic authentication to the API server
-    #[arg(long, global = true)]
-    password: Option<SecretString>,
-    /// If true, opt-out of response compression for all requests to the server
-    #[arg(long, global = true)]
-    disable_compression: bool,
-    /// Treat warnings received from the server as errors and exit with a non-zero exit code
-    #[arg(long, global = true)]
-    warnings_as_errors: bool,
     /// Number for the log level verbosity; from 6, every request is logged to stderr
     #[arg(
         short,
@@ -101,35 +81,6 @@ pub struct Globals {
         default_value_t = 0
     )]
     verbosity: u8,
-    /// Accepted like in kubectl, but ignored: nothing is cached
-    #[arg(long, global = true, value_name = "DIR", value_parser = path_parser())]
-    cache_dir: Option<PathBuf>,
-    /// Accepted like in kubectl, but ignored: see version for the supported version skew
-    #[arg(long, global = true)]
-    match_server_version: bool,
-    /// Accepted like in kubectl, but ignored: the kuberc file is only for kubectl
-    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
-    kuberc: Option<PathBuf>,
-    /// Accepted like in kubectl, but ignored: logs are written immediately
-    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
-    log_flush_frequency: Duration,
-    /// Accepted like in kubectl, but ignored: -v applies to all logs
-    #[arg(long, global = true, value_name = "PATTERN=LEVEL")]
-    vmodule: Option<String>,
-    /// Accepted like in kubectl, but ignored: no profile is captured
-    #[arg(long, global = true, default_value = "none", value_name = "NAME")]
-    profile: String,
-    /// Accepted like in kubectl, but ignored: no profile is captured
-    #[arg(
-        long,
-        global = true,
-        default_value = "profile.pprof",
-        value_name = "NAME"
-    )]
-    profile_output: String,
-    /// The warnings of the server.
-    #[arg(skip)]
-    warnings: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Globals {
@@ -142,8 +93,6 @@ impl Globals {
             namespace: self.namespace.clone(),
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
-            impersonate_uid: self.impersonate_uid.clone(),
-            impersonate_extra: self.impersonate_extra.clone(),
             request_timeout: Some(self.request_timeout).filter(|limit| *limit != Duration::MAX),
             server: self.server.clone(),
             certificate_authority: self.certificate_authority.clone(),
@@ -152,9 +101,6 @@ impl Globals {
             client_certificate: self.client_certificate.clone(),
             client_key: self.client_key.clone(),
             token: self.token.clone(),
-            username: self.username.clone(),
-            password: self.password.clone(),
-            disable_compression: self.disable_compression,
             trace: (self.verbosity >= REQUEST_LOG_LEVEL).then_some(|text| eprintln!("{text}")),
         }
         .without_empty()
@@ -162,27 +108,14 @@ impl Globals {
 
     /// Connects to the cluster; prints each warning of the server once to stderr.
     pub async fn connect(&self) -> Result<Cluster> {
-        let warnings = self.warnings.clone();
+        let printed = Arc::new(Mutex::new(HashSet::new()));
         let warn = move |text: &str| {
-            let mut printed = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
             if printed.insert(text.to_owned()) {
                 eprintln!("Warning: {text}");
             }
         };
         Cluster::connect(&self.connect_options(), warn).await
-    }
-
-    /// Fails if the server sent warnings and --warnings-as-errors is set.
-    ///
-    /// # Errors
-    /// The number of warnings, worded as in kubectl.
-    pub fn fail_on_warnings(&self) -> anyhow::Result<()> {
-        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        match warnings.len() {
-            1 if self.warnings_as_errors => bail!("1 warning received"),
-            count if self.warnings_as_errors && count > 0 => bail!("{count} warnings received"),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -195,32 +128,11 @@ fn parse_request_timeout(text: &str) -> std::result::Result<Duration, String> {
     parse_timeout(if text.is_empty() { "0" } else { text })
 }
 
-fn parse_pair(text: &str) -> std::result::Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::FromArgMatches;
 
     use super::*;
-
-    /// The flags of `kubectl options` in 1.35.
-    const KUBECTL_FLAGS: &str = "as as-group as-uid as-user-extra cache-dir certificate-authority client-certificate client-key cluster context \
-        disable-compression insecure-skip-tls-verify kubeconfig kuberc log-flush-frequency match-server-version namespace password profile \
-        profile-output request-timeout server tls-server-name token user username v vmodule warnings-as-errors";
-
-    #[test]
-    fn global_flags_equal_those_of_kubectl() {
-        let command = Globals::augment_args(clap::Command::new("globals"));
-        let mut ours: Vec<_> = command
-            .get_arguments()
-            .filter_map(clap::Arg::get_long)
-            .collect();
-        ours.sort_unstable();
-        assert_eq!(ours, KUBECTL_FLAGS.split_whitespace().collect::<Vec<_>>());
-    }
 
     #[test]
     fn empty_flag_value_counts_as_not_set() {
@@ -232,15 +144,12 @@ mod tests {
             "--user",
             "--as",
             "--as-group",
-            "--as-uid",
             "--server",
             "--certificate-authority",
             "--tls-server-name",
             "--client-certificate",
             "--client-key",
             "--token",
-            "--username",
-            "--password",
             "--request-timeout",
         ];
         let words = flags.into_iter().flat_map(|flag| [flag, ""]);

@@ -8,12 +8,12 @@ use di_client::{DryRun, EndState, LifecycleRequest, ReplicaReply, call_replicas,
 use serde_json::{Value, json};
 
 use crate::{
-    args::parse_timeout,
     dry_run::DryRunFlag,
-    format::{self, Format, ObjectFormat, is_table},
+    format::{self, Format, ObjectFormat},
     globals::Globals,
     names::parse_job_name,
     output::to_list,
+    parsers::parse_timeout,
     rows::or_none,
     table::Table,
 };
@@ -76,11 +76,10 @@ pub struct Start {
 pub struct Status {
     #[command(flatten)]
     target: JobTarget,
-    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, jsonpath-file,
-    /// custom-columns, custom-columns-file, wide)
-    #[arg(short, long)]
+    /// Output format
+    #[arg(short, long, value_enum)]
     output: Option<Format>,
-    /// When using the default or custom-column output format, don't print headers
+    /// When using the default output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
@@ -101,9 +100,8 @@ struct HandleArgs {
     target: JobTarget,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// Output format of the replicas' status. One of: (json, yaml, name, jsonpath,
-    /// jsonpath-as-json, jsonpath-file)
-    #[arg(short, long)]
+    /// Output format of the replicas' status
+    #[arg(short, long, value_enum)]
     output: Option<ObjectFormat>,
 }
 
@@ -129,12 +127,10 @@ impl Status {
             .target
             .call_handle(LifecycleRequest::Status, DryRun::None, globals);
         let called = called.await?;
-        match &self.output {
-            Some(format) if !is_table(Some(format)) => {
-                print_statuses(&called, format, !self.no_headers, out)?;
-            }
-            format => {
-                let is_wide = matches!(format, Some(Format::Wide));
+        match self.output.and_then(Format::objects) {
+            Some(format) => print_statuses(&called, format, out)?,
+            None => {
+                let is_wide = self.output == Some(Format::Wide);
                 let mut headers = HEADERS.to_vec();
                 if is_wide {
                     headers.push("STATS");
@@ -171,9 +167,9 @@ impl HandleArgs {
             }
         }
         let is_done = |one: &&ReplicaReply| one.message.is_none();
-        match &self.output {
-            Some(ObjectFormat(Format::Name)) => print_names(called.iter().filter(is_done), out)?,
-            Some(ObjectFormat(format)) => print_statuses(&called, format, true, out)?,
+        match self.output {
+            Some(ObjectFormat::Name) => print_names(called.iter().filter(is_done), out)?,
+            Some(format) => print_statuses(&called, format, out)?,
             None => {
                 for one in called.iter().filter(is_done) {
                     let done = one.lifecycle.as_ref().map_or(done, |life| &life.status);
@@ -207,15 +203,14 @@ impl JobTarget {
 
 fn print_statuses(
     called: &[ReplicaReply],
-    format: &Format,
-    headers: bool,
+    format: ObjectFormat,
     out: &mut impl Write,
 ) -> Result<()> {
-    if matches!(format, Format::Name) {
+    if format == ObjectFormat::Name {
         return print_names(called.iter(), out);
     }
     let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
-    format::print_objects(format, out, &to_list(&items), &items, headers)
+    format::print_objects(format, out, &to_list(&items), &items)
 }
 
 fn print_names<'a>(

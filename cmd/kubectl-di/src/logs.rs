@@ -16,11 +16,11 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use crate::{
-    args::parse_duration,
     colour::Colours,
     globals::Globals,
     names::{JobAndReplica, parse_replica_name},
     output::{self, report_error},
+    parsers::parse_duration,
 };
 
 use files::Files;

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 
 use crate::{
-    args::parse_duration, globals::Globals, names::JobAndReplica, output::report_error,
+    globals::Globals, names::JobAndReplica, output::report_error, parsers::parse_duration,
     role::RoleName, signals::wait_for_signal,
 };
 

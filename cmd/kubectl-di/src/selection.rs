@@ -14,14 +14,10 @@ pub struct Selection {
     /// all of the specified label constraints
     #[arg(short = 'l', long, conflicts_with_all = ["names", "all"])]
     selector: Option<String>,
-    /// Selector (field query) to filter on, such as metadata.name!=a. The server only supports a
-    /// limited number of field queries per type
-    #[arg(long, conflicts_with = "names")]
-    field_selector: Option<String>,
     /// Select all jobs in the namespace
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// If present, select jobs across all namespaces; use with -l, --field-selector or --all
+    /// If present, select jobs across all namespaces; use with -l or --all
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
 }
@@ -29,22 +25,12 @@ pub struct Selection {
 impl Selection {
     /// Whether names, a selector or --all is given.
     pub fn is_given(&self) -> bool {
-        let selectors = [&self.selector, &self.field_selector];
-        let by_query = self.all
-            || selectors
-                .iter()
-                .any(|one| non_empty(one.as_deref()).is_some());
-        self.is_by_name() || by_query
+        self.is_by_name() || self.all || non_empty(self.selector.as_deref()).is_some()
     }
 
     /// Whether jobs are selected by name.
     pub fn is_by_name(&self) -> bool {
         !self.names.is_empty()
-    }
-
-    /// Whether the jobs may be in several namespaces.
-    pub fn is_all_namespaces(&self) -> bool {
-        self.all_namespaces
     }
 
     /// Whether the error only says that a job was deleted after a query found it.
@@ -65,7 +51,7 @@ impl Selection {
         }
         ensure!(
             self.is_given(),
-            "must specify job names, -l, --field-selector or --all{}",
+            "must specify job names, -l or --all{}",
             if self.all_namespaces {
                 ", also with -A"
             } else {
@@ -74,7 +60,6 @@ impl Selection {
         );
         let query = JobQuery {
             selector: non_empty(self.selector.as_deref()),
-            field_selector: non_empty(self.field_selector.as_deref()),
             all_namespaces: self.all_namespaces,
             ..JobQuery::default()
         };

@@ -12,10 +12,10 @@ use di_client::{
 use serde_json::Value;
 
 use crate::{
-    args::parse_timeout,
     dry_run::DryRunFlag,
     globals::Globals,
     output::{kind_and_name, report_error},
+    parsers::parse_timeout,
     printer::{OutputFlags, Printer},
     wait_flags::WaitByDefault,
 };

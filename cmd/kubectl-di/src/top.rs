@@ -51,9 +51,6 @@ pub struct Top {
     /// satisfy all of the specified label constraints
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// If present, print output without headers; only without a terminal
-    #[arg(long)]
-    no_headers: bool,
 }
 
 impl Top {
@@ -75,7 +72,7 @@ impl Top {
                 return Ok(ExitCode::SUCCESS);
             }
             let headers = JobRow::column_headers(self.all_namespaces, true);
-            let mut table = Table::new(&headers, !self.no_headers);
+            let mut table = Table::new(&headers, true);
             out.write_all(table.render(&rows).as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }

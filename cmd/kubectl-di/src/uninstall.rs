@@ -13,7 +13,7 @@ use di_client::{
 };
 
 use crate::{
-    args::parse_timeout, dry_run::DryRunFlag, globals::Globals, output::report_error,
+    dry_run::DryRunFlag, globals::Globals, output::report_error, parsers::parse_timeout,
     setup::check_system_namespace, wait_flags::WaitByDefault,
 };
 

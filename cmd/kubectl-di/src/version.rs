@@ -1,11 +1,11 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use di_client::{Orchestrator, VERSION, Versions, get_versions, skew_messages};
 use serde_json::{Value, json};
 
-use crate::{globals::Globals, output};
+use crate::{format::DataFormat, globals::Globals, output};
 
 /// Print the versions of this plugin, the cluster and the orchestrator.
 ///
@@ -24,15 +24,9 @@ pub struct Version {
     /// If true, shows client version only (no server required)
     #[arg(long)]
     client: bool,
-    /// One of 'yaml' or 'json'
-    #[arg(short, long)]
+    /// Output format
+    #[arg(short, long, value_enum)]
     output: Option<DataFormat>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DataFormat {
-    Json,
-    Yaml,
 }
 
 impl Version {

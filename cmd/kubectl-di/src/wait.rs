@@ -1,18 +1,14 @@
 use std::{io::Write, process::ExitCode, time::Duration};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
-use di_client::{
-    Cluster, Deadline, Error, Job, ObjectRef, WaitCondition, get_job, wait_for_deletion,
-    wait_for_job,
-};
+use di_client::{Deadline, Error, Job, WaitCondition, wait_for_job};
 
 use crate::{
-    args::parse_duration,
     dry_run::DryRunFlag,
     globals::Globals,
-    manifests::{Manifests, SOURCE_CONFLICT},
     output::report_error,
+    parsers::parse_duration,
     printer::{OutputFlags, Printer},
     selection::{SelectedJob, Selection},
     wait_flags::unmet_condition,
@@ -20,7 +16,8 @@ use crate::{
 
 /// Wait for a specific condition on one or many jobs.
 ///
-/// Fails early if a job has ended and can no longer meet the condition.
+/// Fails early if a job has ended and can no longer meet the condition. For the creation, the
+/// deletion or any field of a job, use kubectl wait.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Wait until a job has succeeded; fails as soon as it has failed
@@ -30,20 +27,11 @@ use crate::{
   kubectl di wait -l tier=gold --for=condition=Running
 
   # Wait until all replicas are ready
-  kubectl di wait cartpole --for=condition=ReplicasReady --timeout=5m
-
-  # Wait until a field has a value
-  kubectl di wait cartpole --for=jsonpath={.status.restarts}=1
-
-  # Wait until a job is deleted
-  kubectl di wait cartpole --for=delete")]
+  kubectl di wait cartpole --for=condition=ReplicasReady --timeout=5m")]
 pub struct Wait {
     #[command(flatten)]
     selection: Selection,
-    #[command(flatten)]
-    manifests: Manifests,
-    /// The condition to wait on: create, delete, phase=PHASE, condition=TYPE[=STATUS] or
-    /// jsonpath={PATH}[=VALUE]. The default STATUS is true
+    /// The condition to wait on: phase=PHASE or condition=TYPE[=STATUS]. The default STATUS is true
     #[arg(long = "for", value_name = "CONDITION", value_parser = WaitCondition::parse)]
     condition: WaitCondition,
     /// The length of time to wait before giving up. Zero means check once and don't wait, negative
@@ -67,93 +55,28 @@ impl Wait {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let deadline = Deadline::after(Some(self.timeout));
-        let selected = match (self.manifests.are_given(), self.selection.is_given()) {
-            (true, true) => bail!("{SOURCE_CONFLICT}"),
-            (true, false) => self.manifests.read_jobs(&cluster).await?,
-            (false, _) => self.selection.selected_jobs(&cluster).await?,
-        };
-        if selected.is_empty() && self.condition != WaitCondition::Delete {
-            bail!("no matching resources found");
-        }
+        let selected = self.selection.selected_jobs(&cluster).await?;
+        ensure!(!selected.is_empty(), "no matching resources found");
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, DryRunFlag::disabled());
         for SelectedJob { cluster, name } in &selected {
-            match self.wait_for_job(cluster, name, deadline).await {
-                Ok(Some(job)) => {
+            let check = |job: &Job| self.condition.check_job(job);
+            match wait_for_job(cluster, name, deadline, check, unmet_condition).await {
+                Ok(job) => {
                     printer.print_change(out, job.object, "condition met")?;
                     out.flush()?;
                 }
-                Ok(None) => {}
                 Err(error) => {
-                    report_error(&error);
+                    report_error(&match error {
+                        Error::Timeout(_) if self.timeout.is_zero() => {
+                            anyhow!("condition not met for dijobs/{name}")
+                        }
+                        error => error.into(),
+                    });
                     code = ExitCode::FAILURE;
                 }
             }
         }
         Ok(code)
-    }
-
-    /// Waits for one job and returns its last state; none if there is nothing to delete.
-    async fn wait_for_job(
-        &self,
-        cluster: &Cluster,
-        name: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Job>> {
-        let found = match self.condition {
-            WaitCondition::Delete => self.wait_for_deletion(cluster, name, deadline).await,
-            WaitCondition::Create => self
-                .wait_for_creation(cluster, name, deadline)
-                .await
-                .map(Some),
-            _ => {
-                let check = |job: &Job| self.condition.check_job(job);
-                let met = wait_for_job(cluster, name, deadline, check, unmet_condition).await;
-                met.map(Some)
-            }
-        };
-        found.map_err(|error| match error {
-            Error::Timeout(_) if self.timeout.is_zero() => {
-                anyhow!("condition not met for dijobs/{name}")
-            }
-            error => error.into(),
-        })
-    }
-
-    async fn wait_for_deletion(
-        &self,
-        cluster: &Cluster,
-        name: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Job>, Error> {
-        let existing = match get_job(cluster, name).await {
-            Ok(job) => job,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let uid = existing.metadata.uid.as_deref();
-        let target = ObjectRef::for_job(cluster, name);
-        wait_for_deletion(cluster, &target, uid, deadline).await?;
-        Ok(Some(existing))
-    }
-
-    /// Polls until the job exists, as kubectl does: a watch needs more permissions than `get`.
-    async fn wait_for_creation(
-        &self,
-        cluster: &Cluster,
-        name: &str,
-        deadline: Deadline,
-    ) -> Result<Job, Error> {
-        const POLL_INTERVAL: Duration = Duration::from_millis(200);
-        loop {
-            match get_job(cluster, name).await {
-                Err(error) if error.is_not_found() => {}
-                other => return other,
-            }
-            if deadline.ends_within(POLL_INTERVAL) {
-                return Err(Error::Timeout(format!("the condition on dijobs/{name}")));
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use di_client::{Deadline, Job};
 
-use crate::args::parse_timeout;
+use crate::parsers::parse_timeout;
 
 /// The flags of commands that can wait for their result.
 #[derive(Clone, Copy, Debug, Args)]

@@ -101,8 +101,7 @@ impl ConnectOptions {
         ] {
             path.take_if(|path| path.as_os_str().is_empty());
         }
-        self.token
-            .take_if(|token| token.expose_secret().is_empty());
+        self.token.take_if(|token| token.expose_secret().is_empty());
         self.impersonate_groups.retain(|group| !group.is_empty());
         self
     }

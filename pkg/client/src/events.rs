@@ -93,7 +93,6 @@ impl EventFilter {
             namespace: self.namespace.clone(),
             labels: None,
             fields: None,
-            page: None,
         }
     }
 

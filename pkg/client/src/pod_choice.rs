@@ -69,7 +69,6 @@ pub(crate) fn watch_pod(cluster: &Cluster, pod: &Pod) -> BoxStream<'static, Resu
         namespace: pod.namespace(),
         labels: None,
         fields: Some(format!("metadata.name={}", pod.name_any())),
-        page: None,
     };
     let version = pod.resource_version().unwrap_or_default();
     let known = serde_json::to_value(pod).unwrap_or_default();

@@ -4,7 +4,7 @@ use di_api::{CleanPodPolicy, ReplicaResources};
 use di_client::{Document, JobOptions};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::{args::parse_count, resources::parse_quantity};
+use crate::{parsers::parse_count, resources::parse_quantity};
 
 /// The flags that replace a manifest.
 #[derive(Debug, Default, PartialEq, Args)]

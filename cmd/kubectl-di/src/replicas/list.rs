@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use tokio::pin;
 
 use crate::{
-    format::{self, Format, is_table},
+    format::{self, Format, ObjectFormat},
     globals::Globals,
     names::parse_job_name,
     output::{self, to_list, warn_planned_only},
     role::RoleName,
     rows::{replica_cells, replica_headers},
-    sort::sort_by,
     table::Table,
 };
 
@@ -31,10 +30,7 @@ use crate::{
   kubectl di replicas list cartpole --role collector -w
 
   # Print JSON for scripts
-  kubectl di replicas list cartpole -o json
-
-  # List the address of each replica
-  kubectl di replicas list cartpole -o custom-columns=NAME:.name,URL:.url")]
+  kubectl di replicas list cartpole -o json")]
 pub struct List {
     /// Name of the job
     #[arg(value_parser = parse_job_name)]
@@ -45,14 +41,10 @@ pub struct List {
     /// After listing the replicas, watch for changes until the job is deleted
     #[arg(short, long)]
     watch: bool,
-    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, jsonpath-file,
-    /// custom-columns, custom-columns-file, wide)
-    #[arg(short, long)]
+    /// Output format
+    #[arg(short, long, value_enum)]
     output: Option<Format>,
-    /// If non-empty, sort replicas using this field specification, such as '{.pod.node}'
-    #[arg(long, value_name = "FIELD")]
-    sort_by: Option<String>,
-    /// When using the default or custom-column output format, don't print headers
+    /// When using the default output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
@@ -74,17 +66,9 @@ impl List {
         if let Some(why) = unseen {
             warn_planned_only(&why);
         }
-        let mut found = self.with_role(replicas);
-        if let Some(field) = &self.sort_by {
-            let mut with_objects: Vec<_> = found.into_iter().map(|r| (json!(r), r)).collect();
-            sort_by(&mut with_objects, field, |(object, _)| object)?;
-            found = with_objects
-                .into_iter()
-                .map(|(_, replica)| replica)
-                .collect();
-        }
-        match &self.output {
-            Some(Format::Name) => {
+        let found = self.with_role(replicas);
+        match self.objects() {
+            Some(ObjectFormat::Name) => {
                 for replica in found
                     .iter()
                     .filter(|replica| replica.pod.is_some() || replica.unseen)
@@ -92,14 +76,14 @@ impl List {
                     writeln!(out, "pod/{}", replica.name)?;
                 }
             }
-            Some(format) if !is_table(Some(format)) => {
+            Some(format) => {
                 let items: Vec<Value> = found.iter().map(|replica| json!(replica)).collect();
-                format::print_objects(format, out, &to_list(&items), &items, !self.no_headers)?;
+                format::print_objects(format, out, &to_list(&items), &items)?;
             }
-            _ if found.is_empty() => {
+            None if found.is_empty() => {
                 eprintln!("No replicas of job {:?} are planned yet.", job.name());
             }
-            _ => self.print_replicas(&mut self.new_table(), &found, out)?,
+            None => self.print_replicas(&mut self.new_table(), &found, out)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -125,7 +109,7 @@ impl List {
             let now = self.with_role(live.replicas_of_job(job));
             let mut changed = Vec::new();
             for replica in now {
-                let cells = self.visible_cells(&replica)?;
+                let cells = self.visible_cells(&replica);
                 if shown.get(&replica.name) != Some(&cells) {
                     shown.insert(replica.name.clone(), cells);
                     changed.push(replica);
@@ -136,20 +120,17 @@ impl List {
     }
 
     /// The printed cells of a replica without its age, which changes all the time.
-    fn visible_cells(&self, replica: &Replica) -> Result<Vec<String>> {
-        Ok(match &self.output {
-            Some(Format::Columns(columns)) => columns.row_cells(&json!(replica))?,
-            Some(format) if !is_table(Some(format)) => vec![json!(replica).to_string()],
-            _ => {
-                let headers = replica_headers(self.is_wide());
-                let cells = replica_cells(replica, Timestamp::now(), self.is_wide());
-                let ageless = headers
-                    .iter()
-                    .zip(cells)
-                    .filter(|(header, _)| **header != "AGE");
-                ageless.map(|(_, cell)| cell).collect()
-            }
-        })
+    fn visible_cells(&self, replica: &Replica) -> Vec<String> {
+        if self.objects().is_some() {
+            return vec![json!(replica).to_string()];
+        }
+        let headers = replica_headers(self.is_wide());
+        let cells = replica_cells(replica, Timestamp::now(), self.is_wide());
+        let ageless = headers
+            .iter()
+            .zip(cells)
+            .filter(|(header, _)| **header != "AGE");
+        ageless.map(|(_, cell)| cell).collect()
     }
 
     fn with_role(&self, mut replicas: Vec<Replica>) -> Vec<Replica> {
@@ -160,10 +141,7 @@ impl List {
     }
 
     fn new_table(&self) -> Table {
-        match &self.output {
-            Some(Format::Columns(columns)) => columns.empty_table(!self.no_headers),
-            _ => Table::new(&replica_headers(self.is_wide()), !self.no_headers),
-        }
+        Table::new(&replica_headers(self.is_wide()), !self.no_headers)
     }
 
     fn print_replicas(
@@ -175,13 +153,10 @@ impl List {
         let now = Timestamp::now();
         let mut rows = Vec::new();
         for replica in replicas {
-            match &self.output {
-                Some(Format::Columns(columns)) => rows.push(columns.row_cells(&json!(replica))?),
-                Some(Format::Name) => writeln!(out, "pod/{}", replica.name)?,
-                Some(format) if !is_table(Some(format)) => {
-                    format::print_watched(format, out, &json!(replica))?;
-                }
-                _ => rows.push(replica_cells(replica, now, self.is_wide())),
+            match self.objects() {
+                Some(ObjectFormat::Name) => writeln!(out, "pod/{}", replica.name)?,
+                Some(format) => format::print_watched(format, out, &json!(replica))?,
+                None => rows.push(replica_cells(replica, now, self.is_wide())),
             }
         }
         if !rows.is_empty() {
@@ -190,7 +165,12 @@ impl List {
         Ok(out.flush()?)
     }
 
+    /// The format of the replicas; none for a table.
+    fn objects(&self) -> Option<ObjectFormat> {
+        self.output.and_then(Format::objects)
+    }
+
     fn is_wide(&self) -> bool {
-        matches!(self.output, Some(Format::Wide))
+        self.output == Some(Format::Wide)
     }
 }

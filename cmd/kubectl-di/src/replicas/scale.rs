@@ -6,10 +6,10 @@ use di_client::{Counts, ReplicaGroupRef, ScaleRequest, ScaledCount, scale_replic
 
 use super::{AlsoWait, wait_until_ready};
 use crate::{
-    args::parse_count,
     dry_run::DryRunFlag,
     globals::Globals,
     names::{parse_job_name, parse_replica_name},
+    parsers::parse_count,
     printer::{OutputFlags, Printer},
     resources::Resources,
     wait_flags::WaitFlags,

@@ -8,9 +8,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{InstallVariant, install_objects, resource_of};
-use crate::{
-    Cluster, Error, Job, ObjectRef, Result, delete::uid_of_response, resource::Resource,
-};
+use crate::{Cluster, Error, Job, ObjectRef, Result, delete::uid_of_response, resource::Resource};
 
 /// Maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 8;

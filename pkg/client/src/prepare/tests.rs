@@ -11,11 +11,7 @@ spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: i}]}}}
 ";
 
-fn try_prepare(
-    text: &str,
-    namespace: &str,
-    explicit: bool,
-) -> Result<Vec<PreparedObject>> {
+fn try_prepare(text: &str, namespace: &str, explicit: bool) -> Result<Vec<PreparedObject>> {
     let namespace = Namespace {
         name: namespace.to_owned(),
         explicit,

@@ -33,7 +33,7 @@ fn wait_condition_parses_kubectl_forms() {
 #[test]
 fn phase_and_conditions_meet_wait_condition() {
     let running = job(json!({
-        "phase": "Running", 
+        "phase": "Running",
         "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 2}],
     }));
     for (wanted, met) in [
