@@ -3,6 +3,8 @@
 //! kubectl runs `kubectl_complete-di` with the words after `kubectl di`. Errors are not printed,
 //! because they would appear in the command line that the user types.
 
+pub mod script;
+
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -18,10 +20,10 @@ use clap_complete::{
 use di_client::{Cluster, ConnectOptions, job_names};
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use crate::globals::Globals;
+use crate::flags::globals::Globals;
 
-/// The environment variable that the scripts of `completion` set.
-pub const COMPLETE_ENV: &str = "KUBECTL_DI_COMPLETE";
+use script::COMPLETE_ENV;
+
 /// The command that `kubectl_complete-di` runs.
 const VERB: &str = "__complete";
 /// The default timeout of a lookup in the cluster; `--request-timeout` overrides it.
@@ -147,7 +149,7 @@ mod tests {
         let words = to_words(&format!("kubectl-di --kubeconfig=/dev/null {line}"));
         let handle = Handle::current();
         spawn_blocking(move || {
-            let command = crate::args::build_command();
+            let command = crate::cli::build_command();
             kubectl_completions(add_job_names(command, &words, &handle), words)
         })
         .await

@@ -1,47 +1,11 @@
 //! kubectl di: create, watch, scale and delete DIJobs.
 
-mod age;
-mod args;
-mod colour;
+mod cli;
 mod completion;
-mod completion_verb;
-mod create;
-mod describe;
-mod doctor;
-mod dry_run;
-mod events;
-mod exec;
-mod format;
-mod generate;
-mod get;
-mod globals;
-mod install;
-mod lifecycle;
-mod logs;
-mod manifests;
-mod names;
+mod flags;
 mod output;
-mod parsers;
-mod port_forward;
-mod printer;
-mod progress_bar;
-mod replicas;
-mod resources;
-mod restart;
-mod role;
-mod rows;
-mod selection;
-mod setup;
 mod signals;
-mod suspend;
-mod table;
-mod top;
-mod uninstall;
-mod upgrade;
-mod validate;
-mod version;
-mod wait;
-mod wait_flags;
+mod verbs;
 
 use std::{
     io::{self, Write},
@@ -49,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    args::{Cli, build_command},
+    cli::{Cli, build_command},
     completion::complete_if_requested,
 };
 
