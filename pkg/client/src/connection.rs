@@ -9,7 +9,6 @@ pub(crate) mod options;
 mod overrides;
 mod proxy;
 pub(crate) mod resource;
-pub(crate) mod trace;
 mod warning_header;
 pub(crate) mod watch;
 

@@ -16,7 +16,6 @@ pub use connection::{
     cluster::Cluster,
     deadline::Deadline,
     options::{ConnectOptions, Namespace},
-    trace::Trace,
     watch::Change,
 };
 pub use doctor::{

@@ -13,9 +13,6 @@ use di_client::{Cluster, ConnectOptions, Result, SecretString};
 
 use crate::flags::parsers::parse_timeout;
 
-/// The verbosity from which kubectl logs requests.
-const REQUEST_LOG_LEVEL: u8 = 6;
-
 /// The connection flags of kubectl. `--help` lists them; `-h` does not.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global flags")]
@@ -72,15 +69,6 @@ pub struct Globals {
     /// Bearer token for authentication to the API server
     #[arg(long, global = true)]
     token: Option<SecretString>,
-    /// Number for the log level verbosity; from 6, every request is logged to stderr
-    #[arg(
-        short,
-        long = "v",
-        global = true,
-        value_name = "LEVEL",
-        default_value_t = 0
-    )]
-    verbosity: u8,
 }
 
 impl Globals {
@@ -101,7 +89,6 @@ impl Globals {
             client_certificate: self.client_certificate.clone(),
             client_key: self.client_key.clone(),
             token: self.token.clone(),
-            trace: (self.verbosity >= REQUEST_LOG_LEVEL).then_some(|text| eprintln!("{text}")),
         }
         .without_empty()
     }

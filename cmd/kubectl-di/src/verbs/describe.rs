@@ -14,7 +14,11 @@ use di_client::{
 use jiff::Timestamp;
 
 use crate::{
-    flags::{globals::Globals, names::parse_job_name, selection::non_empty},
+    flags::{
+        globals::Globals,
+        names::parse_job_name,
+        selection::{non_empty, print_no_jobs},
+    },
     output::{colour::Colours, report_error, warn_planned_only},
 };
 
@@ -26,13 +30,10 @@ use screen::Screen;
   # Describe a job
   kubectl di describe cartpole
 
-  # Describe all jobs with a name that starts with cart
-  kubectl di describe cart
-
   # Describe the jobs of a team
   kubectl di describe -l team=rl")]
 pub struct Describe {
-    /// Names of jobs or prefixes of names; without names, all jobs
+    /// Names of jobs; without names, all jobs
     #[arg(value_name = "NAME", value_parser = parse_job_name)]
     names: Vec<String>,
     /// If present, list the requested jobs across all namespaces
@@ -60,20 +61,19 @@ impl Describe {
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
         if self.names.is_empty() {
-            found = list_jobs(&cluster, &self.job_query()).await?.jobs;
+            let query = JobQuery {
+                all_namespaces: self.all_namespaces,
+                selector: non_empty(self.selector.as_deref()),
+                ..JobQuery::default()
+            };
+            found = list_jobs(&cluster, &query).await?.jobs;
             if found.is_empty() {
-                let namespace = &cluster.namespace().name;
-                let suffix = if self.all_namespaces {
-                    String::new()
-                } else {
-                    format!(" in {namespace} namespace.")
-                };
-                eprintln!("No resources found{suffix}");
+                print_no_jobs(&cluster, self.all_namespaces);
             }
         }
         for name in &self.names {
-            match self.jobs_by_name(&cluster, name).await {
-                Ok(jobs) => found.extend(jobs),
+            match get_job(&cluster, name).await {
+                Ok(job) => found.push(job),
                 Err(error) => {
                     report_error(&error.into());
                     code = ExitCode::FAILURE;
@@ -95,21 +95,6 @@ impl Describe {
             }
         }
         Ok(code)
-    }
-
-    /// The job with this name, or as in kubectl, the jobs with this prefix.
-    async fn jobs_by_name(&self, cluster: &Cluster, name: &str) -> di_client::Result<Vec<Job>> {
-        let missing = match get_job(cluster, name).await {
-            Err(error) if error.is_not_found() => error,
-            other => return Ok(vec![other?]),
-        };
-        let mut all = list_jobs(cluster, &self.job_query()).await?.jobs;
-        all.retain(|job| job.name().starts_with(name));
-        if all.is_empty() {
-            Err(missing)
-        } else {
-            Ok(all)
-        }
     }
 
     async fn describe_job(&self, cluster: &Cluster, job: &Job) -> Result<String> {
@@ -136,13 +121,5 @@ impl Describe {
             colours: Colours::for_stdout(),
         }
         .to_string())
-    }
-
-    fn job_query(&self) -> JobQuery {
-        JobQuery {
-            all_namespaces: self.all_namespaces,
-            selector: non_empty(self.selector.as_deref()),
-            ..JobQuery::default()
-        }
     }
 }

@@ -1,7 +1,7 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use di_client::{Event, EventFilter, get_job, list_events, watch_events};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -41,9 +41,9 @@ pub struct Events {
     /// After listing the requested events, watch for more events
     #[arg(short, long)]
     watch: bool,
-    /// Output only events of given types: Normal, Warning
-    #[arg(long, value_delimiter = ',', value_parser = event_type)]
-    types: Vec<String>,
+    /// Output only events of given types
+    #[arg(long, value_enum, value_delimiter = ',', ignore_case = true)]
+    types: Vec<EventType>,
     /// Output format
     #[arg(short, long, value_enum)]
     output: Option<ObjectFormat>,
@@ -52,12 +52,11 @@ pub struct Events {
     no_headers: bool,
 }
 
-fn event_type(text: &str) -> Result<String, String> {
-    let known = ["Normal", "Warning"];
-    let found = known.iter().find(|known| known.eq_ignore_ascii_case(text));
-    found
-        .map(ToString::to_string)
-        .ok_or_else(|| "valid --types are: Normal, Warning".to_owned())
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum EventType {
+    Normal,
+    Warning,
 }
 
 impl Events {
@@ -152,6 +151,7 @@ impl Events {
     }
 
     fn has_wanted_type(&self, event: &Event) -> bool {
-        self.types.is_empty() || self.types.contains(&event.type_)
+        let mut types = self.types.iter();
+        self.types.is_empty() || types.any(|wanted| format!("{wanted:?}") == event.type_)
     }
 }

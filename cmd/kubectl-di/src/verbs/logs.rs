@@ -90,12 +90,6 @@ pub struct Logs {
         require_equals = true
     )]
     prefix: Option<bool>,
-    /// Maximum bytes of logs to return per container. Defaults to no limit
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    limit_bytes: u32,
-    /// If watching / following pod logs, allow for any errors that occur to be non-fatal
-    #[arg(long)]
-    ignore_errors: bool,
     /// Write to DIR/POD/CONTAINER.log instead of stdout, and print the name of each file
     #[arg(long, value_name = "DIR", conflicts_with = "prefix")]
     out_dir: Option<PathBuf>,
@@ -167,7 +161,6 @@ impl Logs {
         };
         Ok(match printed {
             0 => ExitCode::SUCCESS,
-            _ if self.ignore_errors => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         })
     }
@@ -201,7 +194,6 @@ impl Logs {
             previous: self.previous,
             timestamps: self.timestamps,
             whole_lines: self.prefix == Some(true),
-            limit_bytes: Some(self.limit_bytes.into()).filter(|bytes| *bytes > 0),
         }
     }
 }

@@ -38,21 +38,11 @@ pub struct Wait {
     /// The condition to wait on: phase=PHASE or condition=TYPE[=STATUS]. The default STATUS is true
     #[arg(long = "for", value_name = "CONDITION", value_parser = WaitCondition::parse)]
     condition: WaitCondition,
-    /// The length of time to wait before giving up. Zero means check once and don't wait, negative
-    /// means wait for a week
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_wait_timeout, allow_hyphen_values = true)]
+    /// The length of time to wait before giving up. Zero means check once and don't wait
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
     #[command(flatten)]
     output: OutputFlags,
-}
-
-/// Parses the timeout; as in kubectl, a negative value means a week.
-fn parse_wait_timeout(text: &str) -> Result<Duration, String> {
-    const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-    match text.strip_prefix('-') {
-        Some(text) => parse_duration(text).map(|_| WEEK),
-        None => parse_duration(text),
-    }
 }
 
 impl Wait {

@@ -64,11 +64,10 @@ async fn server_and_token_flags_replace_the_kubeconfig() {
 }
 
 #[tokio::test]
-async fn secrets_are_not_logged() {
+async fn invalid_token_is_not_printed() {
     let plugin = Plugin::new().await;
-    let result = plugin.run(&["get", "--token=hidden-secret", "-v=9"]).await;
+    let result = plugin.run(&["get", "--token=hidden-secret"]).await;
     assert_eq!(result.code, Some(1), "{result}");
-    assert!(result.stderr.contains("401 Unauthorized in "), "{result}");
     assert!(
         result
             .stderr

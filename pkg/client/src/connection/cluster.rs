@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use http::Response;
 use kube::{
-    Client, Config,
+    Client,
     client::{ClientBuilder, ConfigExt},
     error::Error as KubeError,
 };
@@ -20,9 +20,7 @@ use super::{
     kubeconfig::load_config,
     names::check_namespace,
     options::{ConnectOptions, Namespace},
-    overrides, proxy,
-    trace::TraceLayer,
-    warning_header,
+    overrides, proxy, warning_header,
 };
 
 /// A connection to a cluster.
@@ -91,7 +89,6 @@ impl Cluster {
                 }
                 response
             }))
-            .with_layer(&TraceLayer(options.trace))
             .build();
         Ok(Self {
             client,
@@ -155,10 +152,9 @@ impl Cluster {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::*;
-    use crate::connection::{
-        options::ConnectOptions,
-        tests::{connect, connect_by_plugin, kubeconfig_file, with_context},
+    use crate::{
+        ConnectOptions,
+        connection::tests::{connect, connect_by_plugin, kubeconfig_file, with_context},
     };
 
     #[tokio::test]

@@ -2,8 +2,6 @@ use std::{path::PathBuf, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::trace::Trace;
-
 /// Selects cluster, user and namespace, like kubectl's flags of the same names.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
@@ -35,8 +33,6 @@ pub struct ConnectOptions {
     pub client_key: Option<PathBuf>,
     /// Bearer token for authentication.
     pub token: Option<SecretString>,
-    /// Receives one line for each request.
-    pub trace: Option<Trace>,
     /// Timeout of a single request. `None` means no timeout.
     pub request_timeout: Option<Duration>,
 }

@@ -256,11 +256,6 @@ impl Follower {
     /// A stream ends early when the kubelet restarts, the connection is idle, or the log is
     /// rotated.
     async fn reopen(&mut self, mut cursor: LogCursor, error: Option<Error>) -> Result<()> {
-        if self.options.limit_bytes.is_some() {
-            // The stream may have ended because of the byte limit, so do not reopen it.
-            self.ended |= matches!(self.selection, LogSelection::Replica(_));
-            return error.map_or(Ok(()), Err);
-        }
         let rejected = matches!(&error, Some(Error::Server(status)) if status.code < 500);
         let is_first_attempt = cursor.failed_attempts == 0;
         let state = container_state(&self.api, &cursor).await;

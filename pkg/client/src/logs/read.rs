@@ -48,8 +48,6 @@ pub struct LogOptions {
     pub previous: bool,
     /// Prefix each line with its timestamp.
     pub timestamps: bool,
-    /// Maximum number of bytes of each log.
-    pub limit_bytes: Option<i64>,
     /// Yield whole lines even for a single container.
     pub whole_lines: bool,
 }
@@ -214,7 +212,6 @@ impl LogOptions {
             since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
-            limit_bytes: self.limit_bytes,
             ..LogParams::default()
         }
     }

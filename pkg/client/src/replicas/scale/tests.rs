@@ -1,4 +1,8 @@
+use di_api::names;
+use serde_json::{Value, json};
+
 use super::*;
+use crate::{Counts, ReplicaGroupRef};
 
 fn job(spec: Value, status: Value) -> Job {
     let job = di_fixtures::Job::test().metadata(json!({"resourceVersion": "7"}));
