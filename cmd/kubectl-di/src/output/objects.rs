@@ -10,7 +10,7 @@ pub fn kind_and_name(object: &Value) -> String {
 }
 
 /// The kind and group of an object, such as `dijob.diengine.opendilab.org`.
-pub fn qualified_kind(object: &Value) -> String {
+fn qualified_kind(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     match object["apiVersion"]
         .as_str()

@@ -5,7 +5,10 @@ use clap::Args;
 use di_client::{Finding, FindingState, VERSION, run_checks};
 use serde_json::{Value, json};
 
-use crate::{flags::globals::Globals, output::format::DataFormat};
+use crate::{
+    flags::globals::Globals,
+    output::{self, format::DataFormat},
+};
 
 /// Check the orchestrator for problems, and suggest remedies.
 ///

@@ -5,7 +5,10 @@ use clap::Args;
 use di_client::{Orchestrator, VERSION, Versions, get_versions, skew_messages};
 use serde_json::{Value, json};
 
-use crate::{flags::globals::Globals, output::format::DataFormat};
+use crate::{
+    flags::globals::Globals,
+    output::{self, format::DataFormat},
+};
 
 /// Print the versions of this plugin, the cluster and the orchestrator.
 ///
