@@ -95,7 +95,7 @@ pub struct ReplicaReply {
 /// status. Completed replicas are listed for [`LifecycleRequest::Status`] only.
 ///
 /// # Errors
-/// [`Error::JobEnded`] if the job has ended, [`Error::Replica`] if it is suspended or has no pods,
+/// [`Error::JobEnded`] if the job has ended, [`Error::Refused`] if it is suspended or has no pods,
 /// [`Error::Server`] if the user may not use the pod proxy.
 pub async fn call_replicas(
     cluster: &Cluster,
@@ -106,7 +106,7 @@ pub async fn call_replicas(
 ) -> Result<Vec<ReplicaReply>> {
     refuse_ended(job, "")?;
     if job.is_suspended() {
-        return Err(Error::Replica(format!(
+        return Err(Error::Refused(format!(
             "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
             job.name()
         )));
@@ -125,7 +125,7 @@ pub async fn call_replicas(
             .status
             .phase
             .map(|phase| format!(" ({})", phase.as_str()));
-        return Err(Error::Replica(format!(
+        return Err(Error::Refused(format!(
             "job {:?} has no pods{}",
             job.name(),
             phase.unwrap_or_default()

@@ -58,9 +58,6 @@ pub struct Exec {
     /// Stdin is a TTY
     #[arg(short = 't', long)]
     tty: bool,
-    /// Only print output from the remote session
-    #[arg(short, long)]
-    quiet: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -74,7 +71,7 @@ impl Exec {
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);
         let pod = wait_for_started_pod(&cluster, &job, &choice, deadline).await?;
         let is_terminal = io::stdin().is_terminal();
-        if self.tty && self.stdin && !is_terminal && !self.quiet {
+        if self.tty && self.stdin && !is_terminal {
             eprintln!("Unable to use a TTY - input is not a terminal or the right kind of file");
         }
         let options = ExecOptions {
@@ -91,7 +88,7 @@ impl Exec {
         if options.stdin
             && let Some(stdin) = process.stdin()
         {
-            tokio::spawn(forward_stdin(stdin, process.can_close_stdin(), self.quiet));
+            tokio::spawn(forward_stdin(stdin, process.can_close_stdin()));
         }
         if let Some(send) = process.resize_sender() {
             tokio::spawn(send_terminal_sizes(send));
@@ -115,7 +112,7 @@ impl Exec {
             }
         };
         drop(raw);
-        if code != 0 && !self.quiet {
+        if code != 0 {
             eprintln!("command terminated with exit code {code}");
         }
         Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
@@ -137,7 +134,7 @@ async fn copy_output(from: Option<impl AsyncRead + Unpin>, to: &mut impl Write) 
 }
 
 /// Copies stdin to the container until its end.
-async fn forward_stdin(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) {
+async fn forward_stdin(mut to: impl AsyncWrite + Unpin, takes_end: bool) {
     let (send, mut input) = mpsc::channel::<Vec<u8>>(4);
     // A plain thread: unlike `spawn_blocking`, it does not delay the exit of the process.
     std::thread::spawn(move || {
@@ -165,11 +162,9 @@ async fn forward_stdin(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: 
     } else {
         // Closing the stream would also close the output, so the command must be interrupted.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        if !quiet {
-            eprintln!(
-                "Warning: Kubernetes before 1.30 cannot forward the end of stdin; press Ctrl-C if the command waits for it"
-            );
-        }
+        eprintln!(
+            "Warning: Kubernetes before 1.30 cannot forward the end of stdin; press Ctrl-C if the command waits for it"
+        );
         std::future::pending::<()>().await;
     }
 }

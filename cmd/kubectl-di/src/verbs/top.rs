@@ -26,7 +26,6 @@ use crate::{
 };
 
 use app::{App, KeyResult};
-use page::Page;
 
 /// Watch jobs and their replicas in a full-screen view.
 ///
@@ -107,7 +106,7 @@ impl Top {
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended = std::pin::pin!(ended);
         loop {
-            let page = Page::new(&app.page_request(), live, Timestamp::now());
+            let page = app.page(live, Timestamp::now());
             app.follow_page(&page);
             let mut drawn = None;
             terminal.draw(|frame| drawn = Some(view::draw(frame, &page, &app)))?;

@@ -66,12 +66,9 @@ fn client_version() -> String {
 }
 
 fn to_json(found: Option<&Versions>) -> Value {
-    // Includes the field names of kubectl, for scripts that use them.
-    let mut data =
-        json!({"client": client_version(), "clientVersion": {"gitVersion": client_version()}});
+    let mut data = json!({"client": client_version()});
     if let Some(found) = found {
         data["kubernetes"] = found.kubernetes.as_str().into();
-        data["serverVersion"] = json!({"gitVersion": found.kubernetes});
         data["api"] = found.api.clone().into();
         data["orchestrator"] = match &found.orchestrator {
             Orchestrator::Installed(installed) => json!({

@@ -15,9 +15,9 @@ pub(crate) fn apply_flags(options: &ConnectOptions, config: &mut Config) -> Resu
     apply_impersonation_flags(options, config)?;
     if let Some(server) = &options.server {
         let address = with_scheme(server, has_tls(options, config));
-        config.cluster_url = address
-            .parse()
-            .map_err(|error| Error::Flag(format!("invalid address --server={server}: {error}")))?;
+        config.cluster_url = address.parse().map_err(|error| {
+            Error::Configuration(format!("invalid address --server={server}: {error}"))
+        })?;
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ fn apply_tls_flags(options: &ConnectOptions, config: &mut Config) -> Result<()> 
     if options.insecure_skip_tls_verify {
         if options.certificate_authority.is_some() {
             let message = "specifying a root certificates file with the insecure flag is not allowed; pass either --certificate-authority or --insecure-skip-tls-verify";
-            return Err(Error::Flag(message.to_owned()));
+            return Err(Error::Configuration(message.to_owned()));
         }
         config.accept_invalid_certs = true;
         config.root_cert = None;
@@ -79,14 +79,14 @@ fn apply_impersonation_flags(options: &ConnectOptions, config: &mut Config) -> R
     if more && user.impersonate.is_none() {
         let message =
             "requesting uid, groups or extra without impersonating a user; pass --as, too";
-        return Err(Error::Flag(message.to_owned()));
+        return Err(Error::Configuration(message.to_owned()));
     }
     Ok(())
 }
 
 fn check_readable(flag: &str, file: &Path) -> Result<()> {
     fs::File::open(file).map(drop).map_err(|error| {
-        Error::Flag(format!(
+        Error::Configuration(format!(
             "unable to read --{flag}={}: {error}",
             file.display()
         ))

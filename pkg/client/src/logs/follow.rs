@@ -201,7 +201,7 @@ impl Follower {
                 continue;
             }
             if self.open.len() >= self.max_open {
-                return Err(Error::Logs(format!(
+                return Err(Error::Refused(format!(
                     "log of pod {} is not followed: {} logs are followed already; raise the limit with --max-log-requests",
                     pod.name_any(),
                     self.max_open

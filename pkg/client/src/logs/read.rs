@@ -76,7 +76,7 @@ impl LogSelection {
 /// The selected pods in order of role and name.
 ///
 /// # Errors
-/// [`Error::Logs`] if no pod matches, unless `allow_none` is set and the job has not ended.
+/// [`Error::Refused`] if no pod matches, unless `allow_none` is set and the job has not ended.
 pub async fn select_log_pods(
     cluster: &Cluster,
     job: &Job,
@@ -86,7 +86,7 @@ pub async fn select_log_pods(
     let pods = owned_pods(cluster, job).await?;
     match select_pods(job, pods, selection) {
         Err(_) if allow_none && !job.has_ended() => Ok(Vec::new()),
-        chosen => chosen.map_err(Error::Logs),
+        chosen => chosen.map_err(Error::Refused),
     }
 }
 

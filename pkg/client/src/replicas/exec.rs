@@ -38,7 +38,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Runs a command in a pod.
 ///
 /// # Errors
-/// [`Error::Replica`] when the pod has ended or has no such container.
+/// [`Error::Refused`] when the pod has ended or has no such container.
 pub async fn exec(
     cluster: &Cluster,
     pod: &Pod,
@@ -48,7 +48,7 @@ pub async fn exec(
     let name = pod.name_any();
     let container = options.container.as_deref();
     let container = container.unwrap_or(names::MAIN_CONTAINER);
-    check_can_exec(pod, container).map_err(Error::Replica)?;
+    check_can_exec(pod, container).map_err(Error::Refused)?;
     let params = AttachParams::default()
         .container(container)
         // Some servers lose the output of a TTY without stdin, so always attach stdin to a TTY.
@@ -116,7 +116,7 @@ fn check_can_exec(pod: &Pod, container: &str) -> Result<(), String> {
 pub(crate) fn stream_open_error(cluster: &Cluster, error: KubeError, pod: &str) -> Error {
     match error {
         KubeError::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
-            Error::Replica(format!(
+            Error::Refused(format!(
                 "cannot open a stream to pod {pod}: the server answered {code}; check that the container is running: kubectl get pod {pod}"
             ))
         }
@@ -162,12 +162,12 @@ impl Exec {
             None => None,
         };
         let Some(status) = status else {
-            return Err(Error::Replica(format!(
+            return Err(Error::Refused(format!(
                 "lost connection to pod {}",
                 self.pod
             )));
         };
-        exit_code(&status).map_err(Error::Replica)
+        exit_code(&status).map_err(Error::Refused)
     }
 }
 

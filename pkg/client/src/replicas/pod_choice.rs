@@ -22,14 +22,14 @@ pub enum PodChoice {
 /// Finds the pod of a replica.
 ///
 /// # Errors
-/// [`Error::Replica`] if the pod does not exist.
+/// [`Error::Refused`] if the pod does not exist.
 pub async fn replica_pod(cluster: &Cluster, job: &Job, choice: &PodChoice) -> Result<Pod> {
     let mut pods = owned_pods(cluster, job).await?;
     let replicas = join_plan_with_pods(job, &pods);
-    let name = select_replica(job, &replicas, choice).map_err(Error::Replica)?;
+    let name = select_replica(job, &replicas, choice).map_err(Error::Refused)?;
     let at = pods.iter().position(|pod| pod.name_any() == name);
     at.map(|at| pods.swap_remove(at))
-        .ok_or_else(|| Error::Replica(format!("replica {name:?} has no pod yet")))
+        .ok_or_else(|| Error::Refused(format!("replica {name:?} has no pod yet")))
 }
 
 /// Waits until the pod of a replica runs or has ended. Returns the pod as it is at the deadline.
@@ -53,7 +53,7 @@ pub async fn wait_for_started_pod(
             () = &mut timeout => return Ok(pod),
         };
         let Some(Change::Applied(object)) = change.transpose()? else {
-            return Err(Error::Replica(format!(
+            return Err(Error::Refused(format!(
                 "pod {} was deleted",
                 pod.name_any()
             )));

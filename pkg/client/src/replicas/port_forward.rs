@@ -17,7 +17,7 @@ use crate::{
 /// Forwards one connection to a port of a pod until either side closes it.
 ///
 /// # Errors
-/// [`Error::Replica`] if no process listens on the port.
+/// [`Error::Refused`] if no process listens on the port.
 pub async fn forward_connection(
     cluster: &Cluster,
     pod: &Pod,
@@ -41,7 +41,7 @@ pub async fn forward_connection(
         None => None,
     };
     match port_error {
-        Some(error) => Err(Error::Replica(format!(
+        Some(error) => Err(Error::Refused(format!(
             "an error occurred forwarding to port {port} of pod {name}: {error}"
         ))),
         None => Ok(()),
@@ -94,7 +94,7 @@ pub async fn wait_for_successor(
                 deadline = Deadline::after(Some(limit));
             }
             // The replacement does not exist yet.
-            Ok(_) | Err(Error::Replica(_)) => {}
+            Ok(_) | Err(Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
         if deadline.ends_within(PAUSE) {

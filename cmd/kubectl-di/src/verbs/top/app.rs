@@ -1,7 +1,9 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use di_client::LiveView;
+use jiff::Timestamp;
 use ratatui::widgets::TableState;
 
-use super::page::{Page, PageRequest};
+use super::page::Page;
 
 /// The state of the view: the open page, the filter and the selected line.
 #[derive(Debug, Default)]
@@ -44,15 +46,9 @@ impl App {
     }
 
     /// The page to show.
-    pub fn page_request(&self) -> PageRequest<'_> {
-        PageRequest {
-            namespace: self.namespace.as_deref(),
-            opened: self
-                .opened
-                .as_ref()
-                .map(|(namespace, name)| (namespace.as_str(), name.as_str())),
-            filter: &self.filter,
-        }
+    pub fn page(&self, live: &LiveView, now: Timestamp) -> Page {
+        let (namespace, opened) = (self.namespace.as_deref(), self.opened.as_ref());
+        Page::new(namespace, opened, &self.filter, live, now)
     }
 
     /// Follows a new page: closes a deleted job, and marks the same line as before, or the line at

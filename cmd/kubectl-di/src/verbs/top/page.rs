@@ -8,17 +8,6 @@ use crate::output::{
     rows::{JobRow, replica_cells, replica_headers},
 };
 
-/// The part of the view's state that selects a page.
-#[derive(Clone, Copy, Debug)]
-pub struct PageRequest<'a> {
-    /// The namespace of the listed jobs; none for all namespaces.
-    pub namespace: Option<&'a str>,
-    /// The namespace and name of the opened job.
-    pub opened: Option<(&'a str, &'a str)>,
-    /// The text that lines must contain.
-    pub filter: &'a str,
-}
-
 /// A page of the view.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -51,17 +40,22 @@ pub struct Line {
 
 impl Page {
     /// The page of the opened job, or the list of jobs if none is opened or the job was deleted.
-    pub fn new(app: &PageRequest<'_>, live: &LiveView, now: Timestamp) -> Self {
-        let opened = app.opened;
+    pub fn new(
+        namespace: Option<&str>,
+        opened: Option<&(String, String)>,
+        filter: &str,
+        live: &LiveView,
+        now: Timestamp,
+    ) -> Self {
         let job = opened.and_then(|(namespace, name)| live.find_job(namespace, name));
         let mut page = match job {
             Some(job) => Self::replicas_page(job, &live.replicas_of_job(job), now),
-            None => Self::jobs_page(live.jobs(), app.namespace, now),
+            None => Self::jobs_page(live.jobs(), namespace, now),
         };
         page.trouble = live.watch_error().map(str::to_owned);
         // The filter of a deleted job does not apply to the list of jobs.
         let closed = opened.is_some() && job.is_none();
-        page.apply_filter(if closed { "" } else { app.filter });
+        page.apply_filter(if closed { "" } else { filter });
         page
     }
 
