@@ -185,7 +185,7 @@ async fn missing_kubeconfig_is_named() {
     let result = plugin.run(&["get", "--kubeconfig=/nope"]).await;
     assert_eq!(
         result.to_string(),
-        "stderr: error: stat /nope: no such file or directory\nexit code 1\n"
+        "stderr: error: error loading config file \"/nope\": No such file or directory (os error 2)\nexit code 1\n"
     );
     let mut command = plugin.command(&["get"]);
     let result = CallResult::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());

@@ -3,7 +3,6 @@
 use std::{
     env,
     ffi::OsString,
-    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -141,18 +140,12 @@ fn kubeconfig_env() -> Option<OsString> {
     env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
 }
 
-/// The error text in kubectl's words.
 fn read_error_message(path: &Path, error: &KubeconfigError) -> String {
-    let shown = path.display();
-    match error {
-        KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound => {
-            format!("stat {shown}: no such file or directory")
-        }
-        KubeconfigError::ReadConfig(error, _) => {
-            format!("error loading config file \"{shown}\": {error}")
-        }
-        other => format!("error loading config file \"{shown}\": {other}"),
-    }
+    let reason: &dyn std::error::Error = match error {
+        KubeconfigError::ReadConfig(reason, _) => reason,
+        other => other,
+    };
+    format!("error loading config file {path:?}: {reason}")
 }
 
 /// Drops empty names, as kubectl does. kube would look for an object with an empty name.
@@ -217,7 +210,7 @@ mod tests {
                     kubeconfig: Some("/nope".into()),
                     ..options_for(&file)
                 },
-                "stat /nope: no such file or directory",
+                "error loading config file \"/nope\": No such file or directory (os error 2)",
             ),
         ] {
             let error = connect(options).await.err().unwrap();
