@@ -37,9 +37,6 @@ pub enum Error {
     /// The connection settings are not usable.
     #[error("{0}")]
     Configuration(String),
-    /// The value of a flag is not usable.
-    #[error("{0}")]
-    Flag(String),
     /// A name that no object can have.
     #[error("{0}")]
     InvalidName(String),
@@ -52,7 +49,7 @@ pub enum Error {
     /// A manifest cannot be read or decoded.
     #[error("{origin}: {message}")]
     Manifest {
-        /// File, URL or `STDIN`.
+        /// File or `STDIN`.
         origin: String,
         /// The cause.
         message: String,
@@ -71,7 +68,7 @@ pub enum Error {
         /// All faults of the changed job.
         faults: Vec<String>,
     },
-    /// The requested change is not possible.
+    /// The request is not possible: no such replica or logs, or the job cannot be changed so.
     #[error("{0}")]
     Refused(String),
     /// The job has ended and cannot be changed any more.
@@ -80,15 +77,6 @@ pub enum Error {
     /// The awaited state cannot be reached any more.
     #[error("{0}")]
     NeverReached(String),
-    /// A JSONPath is invalid or finds nothing.
-    #[error("{0}")]
-    JsonPath(String),
-    /// No logs match, or too many.
-    #[error("{0}")]
-    Logs(String),
-    /// The replica does not exist or cannot be used.
-    #[error("{0}")]
-    Replica(String),
     /// The deadline has passed.
     #[error("timed out waiting for {0}")]
     Timeout(String),

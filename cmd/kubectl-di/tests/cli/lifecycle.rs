@@ -7,7 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use di_api::Phase;
 use di_apiserver_tests::{Job, give_address, run};
 use di_runtime::idle::run_idle;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -96,15 +96,14 @@ async fn lifecycle_handles_of_every_replica_are_called() {
     call(&["pause", "j", "--dry-run=server", "-o=name"]).await;
     call(&["pause", "dijob/j"]).await;
     call(&["status", "j", "-o", "wide", "--no-headers"]).await;
-    let template = "-o=jsonpath={range .items[*]}{.name} {.status} {.running}{\"\\n\"}{end}";
-    call(&["status", "j", template]).await;
-    call(&[
-        "start",
-        "j",
-        "--timeout=0",
-        "-o=jsonpath={.items[0].status}{\"\\n\"}",
-    ])
-    .await;
+    let report = plugin.run(&["status", "j", "-o=json"]).await;
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let first = &report["items"][0];
+    assert_eq!(
+        (&first["name"], &first["status"], &first["running"]),
+        (&json!("j-coordinator"), &json!("paused"), &json!(false))
+    );
+    call(&["start", "j", "--timeout=0", "-o=name"]).await;
     call(&["status", "j", "-o=name"]).await;
     plugin.run(&["suspend", "j"]).await;
     call(&["pause", "j"]).await;

@@ -4,7 +4,6 @@
 
 mod completion;
 mod create;
-mod delete;
 mod describe;
 mod doctor;
 mod events;

@@ -1,7 +1,7 @@
 use di_api::{AggregatorConfig, names};
 use kube::Api;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::{Cluster, Result};
 
 const CHECK: &str = "aggregators";

@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 use kube::{Api, error::Error as KubeError};
 use x509_parser::pem::Pem;
 
-use super::{Finding, webhooks::CONFIGURATION};
+use super::{finding::Finding, webhooks::CONFIGURATION};
 use crate::{Cluster, Result};
 
 const CHECK: &str = "certificates";

@@ -2,8 +2,8 @@ use di_api::names;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, error::Error as KubeError};
 
-use super::Finding;
-use crate::{Cluster, Result, versions};
+use super::finding::Finding;
+use crate::{Cluster, Result, install::versions};
 
 const CHECK: &str = "definitions";
 const REMEDY: &str = "run kubectl di install, or kubectl di upgrade if it is installed already";

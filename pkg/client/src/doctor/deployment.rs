@@ -1,7 +1,7 @@
 use semver::Version;
 
-use super::Finding;
-use crate::{InstallVariant, Installed, Orchestrator, versions};
+use super::finding::{Finding, FindingState};
+use crate::{InstallVariant, Installed, Orchestrator, install::versions};
 
 const CHECK: &str = "orchestrator";
 /// Oldest tested version of Kubernetes.
@@ -29,7 +29,7 @@ pub(super) fn check_deployment(found: &Orchestrator, plugin: &str) -> Vec<Findin
         Orchestrator::Forbidden => vec![
             Finding::new(
                 CHECK,
-                super::FindingState::Unknown,
+                FindingState::Unknown,
                 "no permission to read Deployment di-webhook in namespace di-system",
             )
             .with_remedy("ask an administrator to check it, or for the permission to read it"),
@@ -70,7 +70,6 @@ fn readiness_finding(installed: &Installed) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FindingState;
 
     fn orchestrator_fixture(version: &str, ready: i32) -> Orchestrator {
         Orchestrator::Installed(Box::new(Installed {

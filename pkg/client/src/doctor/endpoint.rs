@@ -5,7 +5,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::ListParams, error::Error as KubeError};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::{Cluster, Result};
 
 const CHECK: &str = "endpoint";

@@ -4,7 +4,7 @@ use jiff::{Timestamp, fmt::rfc2822};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Resource as _, api::GetParams, client::Body, core::Request};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::{Cluster, Error, Result};
 
 const CHECK: &str = "leader";

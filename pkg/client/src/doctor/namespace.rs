@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::Cluster;
 
 /// Returns a finding if the selected namespace does not exist.

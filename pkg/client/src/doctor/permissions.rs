@@ -4,7 +4,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, api::PostParams};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::{Cluster, Result};
 
 const CHECK: &str = "permissions";

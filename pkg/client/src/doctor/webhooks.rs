@@ -3,7 +3,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 
-use super::{Finding, FindingState};
+use super::finding::{Finding, FindingState};
 use crate::{Cluster, Error, Result, WebhookState, probe_webhooks};
 
 const CHECK: &str = "webhooks";

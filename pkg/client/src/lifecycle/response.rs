@@ -1,10 +1,50 @@
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use kube::core::Status;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CallResult, LifecycleStatus};
 use crate::{Error, Result};
+
+/// The life-cycle status that a worker reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LifecycleStatus {
+    /// State in one word.
+    pub status: String,
+    /// Whether the worker runs.
+    #[serde(default)]
+    pub running: bool,
+    /// Whether the worker is exiting.
+    #[serde(default)]
+    pub exiting: bool,
+    /// Steps that did work.
+    #[serde(default)]
+    pub polls: u64,
+    /// Samples of all steps.
+    #[serde(default)]
+    pub samples: u64,
+    /// Batches of all steps.
+    #[serde(default)]
+    pub batches: u64,
+    /// The error that ended the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Further statistics.
+    #[serde(default)]
+    pub stats: BTreeMap<String, f64>,
+}
+
+/// The result of one call.
+#[derive(Debug, PartialEq)]
+pub(crate) enum CallResult {
+    Status(LifecycleStatus),
+    /// No call was made.
+    NotCalled,
+    /// No process listens on the port.
+    Unreachable(String),
+    NoReport(String),
+}
 
 /// The envelope of every response of a worker.
 #[derive(Deserialize)]

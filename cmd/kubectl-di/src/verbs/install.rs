@@ -1,0 +1,89 @@
+use std::{io::Write, process::ExitCode};
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use di_client::{
+    DryRun, IMAGE, InstallVariant, Installed, Orchestrator, VERSION, find_orchestrator,
+};
+
+use crate::{
+    flags::globals::Globals,
+    verbs::setup::{Setup, check_system_namespace},
+};
+
+/// Install the orchestrator in the cluster.
+///
+/// Applies the custom resource definitions, the namespace, the RBAC rules and the other objects by
+/// server-side apply. Waits until the pods are ready and the API server reaches the webhooks.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Install the orchestrator, with an image from a registry that the cluster can reach
+  kubectl di install --image registry.example.com/di-orchestrator:v0.1.0
+
+  # Print the objects that would be applied, without a cluster
+  kubectl di install --dry-run=client -o yaml
+
+  # Install only the admission webhooks, if another operator runs the jobs
+  kubectl di install --webhook-only")]
+pub struct Install {
+    /// Install only the admission webhooks
+    #[arg(long)]
+    webhook_only: bool,
+    #[command(flatten)]
+    setup: Setup,
+}
+
+impl Install {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        check_system_namespace(globals)?;
+        let flavour = if self.webhook_only {
+            InstallVariant::WebhookOnly
+        } else {
+            InstallVariant::Full
+        };
+        let image = self.setup.image.as_deref().unwrap_or(IMAGE);
+        if self.setup.dry_run.get() == DryRun::Client {
+            self.setup.print_manifests(flavour, image, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let cluster = globals.connect().await?;
+        if let Orchestrator::Installed(installed) = find_orchestrator(&cluster).await? {
+            let already = format!(
+                "DI Orchestrator {} is already installed in this cluster",
+                version_text(&installed)
+            );
+            let is_ours = version_text(&installed) == VERSION;
+            if is_ours && installed.variant == flavour && self.setup.image.is_none() {
+                bail!("{already}: there is nothing to do");
+            }
+            ensure!(
+                installed.variant == flavour,
+                "{already}, {}; to change that, run kubectl di uninstall first",
+                match installed.variant {
+                    InstallVariant::Full => "with the reconciler",
+                    InstallVariant::WebhookOnly => "with the admission webhooks only",
+                }
+            );
+            let target = match &self.setup.image {
+                Some(image) if is_ours => image,
+                _ => VERSION,
+            };
+            bail!("{already}; to upgrade to {target}: kubectl di upgrade");
+        }
+        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
+            return Ok(ExitCode::FAILURE);
+        }
+        if self.setup.dry_run.is_real() && !self.setup.is_data() {
+            writeln!(out, "DI Orchestrator {VERSION} installed")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The version of an orchestrator as text.
+pub fn version_text(installed: &Installed) -> String {
+    match &installed.version {
+        Some(version) => version.to_string(),
+        None => "of unknown version".to_owned(),
+    }
+}

@@ -1,0 +1,86 @@
+use std::{io::Write, process::ExitCode};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::Args;
+use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, find_orchestrator};
+
+use crate::flags::globals::Globals;
+
+use super::{
+    install::version_text,
+    setup::{Setup, check_system_namespace},
+};
+
+/// Upgrade the orchestrator in the cluster to the version of this plugin.
+///
+/// Jobs keep running during the upgrade: the pods of the orchestrator are replaced one by one. If
+/// only the admission webhooks are installed, only they are upgraded.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Upgrade to the version of this plugin
+  kubectl di upgrade
+
+  # Use an image from another registry
+  kubectl di upgrade --image registry.example.com/di-orchestrator:v0.1.0
+
+  # Check the upgrade with a server dry run
+  kubectl di upgrade --dry-run=server")]
+pub struct Upgrade {
+    /// Allow a version that is older than the installed one
+    #[arg(long)]
+    allow_downgrade: bool,
+    #[command(flatten)]
+    setup: Setup,
+}
+
+impl Upgrade {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        check_system_namespace(globals)?;
+        let cluster = globals.connect().await?;
+        let found = match find_orchestrator(&cluster).await? {
+            Orchestrator::Installed(found) => found,
+            Orchestrator::NotInstalled => {
+                bail!(
+                    "DI Orchestrator is not installed in this cluster; to install it: kubectl di install"
+                )
+            }
+            Orchestrator::Forbidden => {
+                bail!(
+                    "you may not read the orchestrator's Deployment: an upgrade requires administrator permissions"
+                )
+            }
+        };
+        self.check_version(&found)?;
+        let image = match &self.setup.image {
+            Some(image) => image,
+            None => found.upgrade_image(IMAGE).map_err(|runs| {
+                anyhow!("the orchestrator runs {runs}, which is not from the registry of {IMAGE}; set the image with --image")
+            })?,
+        };
+        let flavour = found.variant;
+        if self.setup.dry_run.get() == DryRun::Client {
+            self.setup.print_manifests(flavour, image, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
+            return Ok(ExitCode::FAILURE);
+        }
+        if self.setup.dry_run.is_real() && !self.setup.is_data() {
+            let from = version_text(&found);
+            writeln!(out, "DI Orchestrator upgraded from {from} to {VERSION}")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check_version(&self, found: &Installed) -> Result<()> {
+        let ours = VERSION.parse()?;
+        let newer = found.version.as_ref().filter(|theirs| **theirs > ours);
+        if let Some(newer) = newer {
+            ensure!(
+                self.allow_downgrade,
+                "the cluster runs DI Orchestrator {newer}, which is newer than this plugin's {VERSION}; upgrade the plugin, or pass --allow-downgrade"
+            );
+        }
+        Ok(())
+    }
+}

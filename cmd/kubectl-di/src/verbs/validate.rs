@@ -1,0 +1,64 @@
+use std::{io::Write, process::ExitCode};
+
+use anyhow::Result;
+use clap::Args;
+use di_client::{check_documents, is_own_kind};
+
+use crate::{
+    flags::manifests::Manifests,
+    output::{kind_and_name, report_error},
+};
+
+/// Check manifests of DIJobs and AggregatorConfigs like the webhook, without a cluster.
+///
+/// Prints every fault of every document. Manifests of the kind NerveXJob are converted first.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Check a manifest
+  kubectl di validate -f cartpole.yaml
+
+  # Check all manifests in a directory and its subdirectories
+  kubectl di validate -f jobs -R
+
+  # Check a manifest from standard input
+  cat cartpole.yaml | kubectl di validate -f -")]
+#[command(mut_arg("filename", |arg| arg.required(true)))]
+pub struct Validate {
+    #[command(flatten)]
+    manifests: Manifests,
+}
+
+impl Validate {
+    pub fn run(self, out: &mut impl Write) -> Result<ExitCode> {
+        let documents = self.manifests.read_documents()?;
+        let (ours, others): (Vec<_>, Vec<_>) = documents
+            .into_iter()
+            .partition(|document| is_own_kind(&document.object) || !has_kind(&document.object));
+        for other in &others {
+            eprintln!(
+                "Note: {}: {} is not checked: only a cluster can check this kind",
+                other.origin,
+                kind_and_name(&other.object)
+            );
+        }
+        match check_documents(&ours) {
+            Ok(warnings) => {
+                for warning in warnings {
+                    eprintln!("Warning: {warning}");
+                }
+                for document in &ours {
+                    writeln!(out, "{} valid", kind_and_name(&document.object))?;
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => {
+                report_error(&error.into());
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    }
+}
+
+fn has_kind(object: &serde_json::Value) -> bool {
+    object["kind"].is_string() && object["apiVersion"].is_string()
+}

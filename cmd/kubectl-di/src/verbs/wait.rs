@@ -1,0 +1,76 @@
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use anyhow::{Result, anyhow, ensure};
+use clap::Args;
+use di_client::{Deadline, Error, Job, WaitCondition, wait_for_job};
+
+use crate::{
+    flags::{
+        dry_run::DryRunFlag,
+        globals::Globals,
+        parsers::parse_duration,
+        selection::{SelectedJob, Selection},
+        wait::unmet_condition,
+    },
+    output::{
+        printer::{OutputFlags, Printer},
+        report_error,
+    },
+};
+
+/// Wait for a specific condition on one or many jobs.
+///
+/// Fails early if a job has ended and can no longer meet the condition. For the creation, the
+/// deletion or any field of a job, use kubectl wait.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Wait until a job has succeeded; fails as soon as it has failed
+  kubectl di wait cartpole --for=phase=Succeeded --timeout=1h
+
+  # Wait until the coordinators of some jobs are running
+  kubectl di wait -l tier=gold --for=condition=Running
+
+  # Wait until all replicas are ready
+  kubectl di wait cartpole --for=condition=ReplicasReady --timeout=5m")]
+pub struct Wait {
+    #[command(flatten)]
+    selection: Selection,
+    /// The condition to wait on: phase=PHASE or condition=TYPE[=STATUS]. The default STATUS is true
+    #[arg(long = "for", value_name = "CONDITION", value_parser = WaitCondition::parse)]
+    condition: WaitCondition,
+    /// The length of time to wait before giving up. Zero means check once and don't wait
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl Wait {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let cluster = globals.connect().await?;
+        let deadline = Deadline::after(Some(self.timeout));
+        let selected = self.selection.selected_jobs(&cluster).await?;
+        ensure!(!selected.is_empty(), "no matching resources found");
+        let mut code = ExitCode::SUCCESS;
+        let mut printer = Printer::new(&self.output, DryRunFlag::disabled());
+        for SelectedJob { cluster, name } in &selected {
+            let check = |job: &Job| self.condition.check_job(job);
+            match wait_for_job(cluster, name, deadline, check, unmet_condition).await {
+                Ok(job) => {
+                    printer.print_change(out, job.object, "condition met")?;
+                    out.flush()?;
+                }
+                Err(error) => {
+                    report_error(&match error {
+                        Error::Timeout(_) if self.timeout.is_zero() => {
+                            anyhow!("condition not met for dijobs/{name}")
+                        }
+                        error => error.into(),
+                    });
+                    code = ExitCode::FAILURE;
+                }
+            }
+        }
+        Ok(code)
+    }
+}

@@ -1,0 +1,16 @@
+//! The connection to a cluster: kubeconfig and flags, requests and watches.
+
+pub(crate) mod cluster;
+mod credentials;
+pub(crate) mod deadline;
+mod kubeconfig;
+pub(crate) mod names;
+pub(crate) mod options;
+mod overrides;
+mod proxy;
+pub(crate) mod resource;
+mod warning_header;
+pub(crate) mod watch;
+
+#[cfg(test)]
+pub(crate) mod tests;

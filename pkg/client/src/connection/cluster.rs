@@ -1,0 +1,253 @@
+use std::time::Duration;
+
+use http::Response;
+use kube::{
+    Client,
+    client::{ClientBuilder, ConfigExt},
+    error::Error as KubeError,
+};
+use tower::{
+    BoxError,
+    buffer::BufferLayer,
+    util::{MapErrLayer, MapResponseLayer, option_layer},
+};
+
+use crate::{Error, Result};
+
+use super::{
+    credentials,
+    deadline::Deadline,
+    kubeconfig::load_config,
+    names::check_namespace,
+    options::{ConnectOptions, Namespace},
+    overrides, proxy, warning_header,
+};
+
+/// A connection to a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) client: Client,
+    server: String,
+    namespace: Namespace,
+    request_timeout: Option<Duration>,
+}
+
+impl Cluster {
+    /// Builds a client for the selected cluster without sending a request.
+    /// `on_warning` receives every `Warning` header of the API server.
+    pub async fn connect(
+        options: &ConnectOptions,
+        on_warning: impl Fn(&str) + Clone + Send + 'static,
+    ) -> Result<Self> {
+        let mut config = load_config(options).await?;
+        overrides::apply_flags(options, &mut config)?;
+        if config.proxy_url.is_none() {
+            config.proxy_url = proxy::from_environment(&config.cluster_url)?;
+        }
+        // A person waits for the response: an error now is better than two minutes of retries.
+        config.default_retry = false;
+        config.read_timeout = options.request_timeout;
+        let namespace = Namespace {
+            name: options
+                .namespace
+                .clone()
+                .unwrap_or_else(|| config.default_namespace.clone()),
+            explicit: options.namespace.is_some(),
+        };
+        check_namespace(&namespace.name)?;
+        let server = config.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        let plugin = credentials::plugin_command(&config.auth_info);
+        let failed = |error: KubeError| {
+            let failure = match &error {
+                KubeError::Auth(why) => credentials::plugin_error(why, plugin.as_deref()),
+                _ => None,
+            };
+            failure.unwrap_or_else(|| Error::from_kube(error, &server))
+        };
+        // Run the credential plugin once. kube would run it three times.
+        let exec = config.auth_info.exec.as_ref();
+        let token = exec.map(|_| config.auth_layer());
+        let token = token.transpose().map_err(failed)?.flatten();
+        if token.is_some() {
+            config.auth_info.exec = None;
+        }
+        let client = ClientBuilder::try_from(config)
+            .map_err(failed)?
+            .with_layer(&BufferLayer::new(1024))
+            .with_layer(&option_layer(token))
+            .with_layer(&MapErrLayer::new(move |error: BoxError| {
+                credentials::convert_token_error(error, plugin.as_deref())
+            }))
+            .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
+                for header in response.headers().get_all(http::header::WARNING) {
+                    for text in
+                        warning_header::parse_warnings(&String::from_utf8_lossy(header.as_bytes()))
+                    {
+                        on_warning(&text);
+                    }
+                }
+                response
+            }))
+            .build();
+        Ok(Self {
+            client,
+            server,
+            namespace,
+            request_timeout: options.request_timeout,
+        })
+    }
+
+    /// The namespace of objects that name none.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Waits for the request timeout. A watch ends after this time, as in kubectl.
+    pub async fn wait_request_timeout(&self) {
+        Deadline::after(self.request_timeout).wait_passed().await;
+    }
+
+    /// Returns this cluster with another namespace for objects that name none.
+    #[must_use]
+    pub fn with_namespace(&self, namespace: &str) -> Self {
+        let mut other = self.clone();
+        namespace.clone_into(&mut other.namespace.name);
+        other
+    }
+
+    /// Address of the API server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Wraps the client of a mock API server.
+    #[cfg(test)]
+    pub(crate) fn for_test_client(client: Client) -> Self {
+        Self {
+            client,
+            server: String::new(),
+            namespace: ConnectOptions::default().offline_namespace(),
+            request_timeout: None,
+        }
+    }
+
+    /// Connects to the HTTP server of a test.
+    #[cfg(test)]
+    pub(crate) async fn for_test_server(server: &tokio::net::TcpListener) -> Self {
+        let options = ConnectOptions {
+            kubeconfig: Some("/dev/null".into()),
+            server: Some(format!("http://{}", server.local_addr().unwrap())),
+            ..ConnectOptions::default()
+        };
+        Self::connect(&options, |_| {}).await.unwrap()
+    }
+
+    pub(crate) fn convert_error(&self, error: kube::Error) -> Error {
+        Error::from_kube(error, &self.server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use crate::{
+        ConnectOptions,
+        connection::tests::{connect, connect_by_plugin, kubeconfig_file, with_context},
+    };
+
+    #[tokio::test]
+    async fn empty_namespace_flag_selects_default() {
+        let file = with_context("{cluster: k, user: '', namespace: ''}");
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            namespace: Some(String::new()),
+            ..ConnectOptions::default()
+        };
+        let cluster = connect(options.without_empty()).await.unwrap();
+        assert_eq!(cluster.namespace().name, "default");
+        assert!(!cluster.namespace().explicit);
+    }
+
+    #[tokio::test]
+    async fn namespace_with_slash_is_rejected() {
+        let file = with_context("{cluster: k, namespace: a/b}");
+        let mut options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let expected = "invalid namespace \"a/b\": [may not contain '/']";
+        let error = connect(options.clone()).await.err().unwrap();
+        assert_eq!(error.to_string(), expected);
+        options.namespace = Some("c%2fd".to_owned());
+        let error = connect(options).await.err().unwrap();
+        assert!(error.to_string().ends_with("[may not contain '%']"));
+    }
+
+    #[tokio::test]
+    async fn proxy_url_of_kubeconfig_is_used() {
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = proxy.local_addr().unwrap();
+        let file =  kubeconfig_file(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
+              clusters: [{{name: k, cluster: {{server: 'http://elsewhere.invalid:1', proxy-url: 'http://{address}'}}}}]}}"
+        ));
+        let cluster = connect(ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        });
+        let cluster = cluster.await.unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut requests = Vec::new();
+            for response in [
+                "HTTP/1.1 200 OK\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 25\r\n\r\n{\"metadata\":{\"name\":\"j\"}}",
+            ] {
+                let mut request = vec![0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                requests.push(String::from_utf8_lossy(&request[..length]).into_owned());
+                stream.write_all(response.as_bytes()).await.unwrap();
+            }
+            requests
+        });
+        assert_eq!(crate::get_job(&cluster, "j").await.unwrap().name(), "j");
+        let requests = server.await.unwrap();
+        assert!(
+            requests[0].starts_with("CONNECT elsewhere.invalid:1 "),
+            "{requests:?}"
+        );
+        assert!(requests[1].starts_with("GET /apis/"), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn missing_credential_plugin_is_named() {
+        let file =  kubeconfig_file(
+            "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+              clusters: [{name: k, cluster: {server: 'http://h:1'}}],
+              users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nope-login}}}]}",
+        );
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let error = connect(options).await.err().unwrap().to_string();
+        assert!(
+            error.starts_with("unable to run the credential plugin \"/nope-login\": "),
+            "{error}"
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn credential_plugin_runs_once() {
+        let runs = tempfile::NamedTempFile::new().unwrap();
+        let script = format!(
+            r#"echo >> {}; echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "t"}}}}'"#,
+            runs.path().display()
+        );
+        connect_by_plugin(&script).await.unwrap();
+        assert_eq!(std::fs::read_to_string(runs.path()).unwrap(), "\n");
+    }
+}

@@ -1,0 +1,182 @@
+use serde_json::Value;
+
+use crate::{Result, jobs::manifest};
+
+/// The parts of the orchestrator to install.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstallVariant {
+    /// Webhooks, reconciler, replica endpoint.
+    #[default]
+    Full,
+    /// Admission webhooks only. Another operator runs the jobs.
+    WebhookOnly,
+}
+
+/// Version of the orchestrator that this library installs.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The default image of the manifests.
+pub const IMAGE: &str = match option_env!("DI_ORCHESTRATOR_IMAGE") {
+    Some(image) => image,
+    None => MANIFEST_IMAGE,
+};
+const MANIFEST_IMAGE: &str = "di-orchestrator:dev";
+
+macro_rules! manifest {
+    ($file:literal) => {
+        (
+            concat!("manifests/", $file),
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../manifests/",
+                $file
+            )),
+        )
+    };
+}
+
+type File = (&'static str, &'static str);
+/// Manifests of both variants. The CustomResourceDefinitions come from `di_api::crds`.
+const BOTH: [File; 5] = [
+    manifest!("base/namespace.yaml"),
+    manifest!("base/webhooks.yaml"),
+    manifest!("base/webhook-service.yaml"),
+    manifest!("rbac/webhooks/service-account.yaml"),
+    manifest!("rbac/webhooks/roles.yaml"),
+];
+const FULL_ONLY: [File; 4] = [
+    manifest!("rbac/manager/roles.yaml"),
+    manifest!("default/deployment.yaml"),
+    manifest!("default/server-service.yaml"),
+    manifest!("default/network-policy.yaml"),
+];
+const WEBHOOK_ONLY: [File; 2] = [
+    manifest!("webhook-only/deployment.yaml"),
+    manifest!("webhook-only/network-policy.yaml"),
+];
+
+/// All objects of the orchestrator with this image, in installation order.
+pub fn install_objects(variant: InstallVariant, image: &str) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for crd in di_api::crds() {
+        let crd = serde_json::to_value(crd);
+        objects.push(crd.map_err(|error| crate::Error::Manifest {
+            origin: "CustomResourceDefinitions".to_owned(),
+            message: error.to_string(),
+        })?);
+    }
+    let own: &[File] = match variant {
+        InstallVariant::Full => &FULL_ONLY,
+        InstallVariant::WebhookOnly => &WEBHOOK_ONLY,
+    };
+    for (origin, text) in BOTH.iter().chain(own) {
+        let documents = manifest::parse(origin, text)?.into_iter();
+        objects.extend(documents.map(|document| document.object));
+    }
+    for object in &mut objects {
+        set_image(object, image);
+    }
+    objects.sort_by_key(install_rank);
+    Ok(objects)
+}
+
+/// The position in the installation order: dependencies come first.
+///
+/// Webhook configurations come last, because the API server calls the webhooks from then on.
+fn install_rank(object: &Value) -> usize {
+    const ORDER: [&str; 8] = [
+        "CustomResourceDefinition",
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "Service",
+    ];
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let position = ORDER.iter().position(|known| *known == kind);
+    position.unwrap_or(match kind {
+        "NetworkPolicy" => ORDER.len(),
+        "Deployment" => ORDER.len() + 1,
+        _ => ORDER.len() + 2,
+    })
+}
+
+fn set_image(object: &mut Value, image: &str) {
+    let containers = object.pointer_mut("/spec/template/spec/containers");
+    for container in containers
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if container["image"] == MANIFEST_IMAGE {
+            container["image"] = image.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn identity_key(object: &Value) -> String {
+        format!(
+            "{} {} {}",
+            object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+        )
+    }
+
+    #[test]
+    fn install_objects_match_manifests() {
+        for (variant, file) in [
+            (InstallVariant::Full, "install.yaml"),
+            (InstallVariant::WebhookOnly, "install-webhook-only.yaml"),
+        ] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
+            let text = std::fs::read_to_string(path.join(file)).unwrap();
+            let written = manifest::parse(file, &text).unwrap();
+            let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
+            let mut made = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            written.sort_by_key(identity_key);
+            made.sort_by_key(identity_key);
+            assert_eq!(written.len(), made.len(), "{file}");
+            for (written, made) in written.iter().zip(&made) {
+                assert!(written == made, "{file}: {} differs", identity_key(made));
+            }
+        }
+    }
+
+    #[test]
+    fn manifests_have_version_of_crate() {
+        for variant in [InstallVariant::Full, InstallVariant::WebhookOnly] {
+            let objects = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+            let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
+            assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
+        }
+    }
+
+    #[test]
+    fn install_order_puts_dependencies_first() {
+        let objects = install_objects(InstallVariant::Full, "registry/x:1").unwrap();
+        let at = |kind: &str| objects.iter().position(|o| o["kind"] == kind).unwrap();
+        let order = [
+            "CustomResourceDefinition",
+            "Namespace",
+            "ServiceAccount",
+            "ClusterRole",
+            "RoleBinding",
+            "Service",
+            "Deployment",
+            "ValidatingWebhookConfiguration",
+        ];
+        assert!(order.map(at).is_sorted());
+        let pod = &objects[at("Deployment")]["spec"]["template"]["spec"];
+        for container in pod["containers"].as_array().unwrap() {
+            assert_eq!(container["image"], "registry/x:1");
+        }
+    }
+}
