@@ -11,7 +11,10 @@ mod standalone;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
-use di_runtime::{coordinator::Options, replica_table::ReplicaTimeouts, server::TASK_LIMIT};
+use di_worker_lib::{
+    coordinator::{Options, replica_table::ReplicaTimeouts},
+    protocol::server::TASK_LIMIT,
+};
 
 use checkpoint::CheckpointArgs;
 use configs::ConfigArgs;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use di_runtime::checkpoint::CheckpointPolicy;
+use di_worker_lib::checkpoint::CheckpointPolicy;
 
 use super::parse_duration;
 

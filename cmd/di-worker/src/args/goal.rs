@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use di_runtime::{collector::MAX_FRAMES, game::Game, training::Goal};
+use di_worker_lib::{
+    coordinator::training::Goal, environment::Game, sampler::collector::MAX_FRAMES,
+};
 
 use super::{finite::parse_finite, parse_duration};
 
@@ -81,7 +83,7 @@ fn environment_parser() -> impl TypedValueParser<Value = Game> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use di_runtime::coordinator::Options;
+    use di_worker_lib::coordinator::Options;
 
     use super::{
         super::{Args, Command},

@@ -6,20 +6,19 @@ use std::{
     process::Command,
 };
 
-use di_runtime::{
+use di_worker_lib::{
     checkpoint::Checkpoint,
-    env::{Environment, LEARNER_PORT},
-    frames,
-    game::Game,
-    http,
-    learner::Learner,
+    environment::Game,
+    learner::{Learner, settings::Settings},
     lifecycle::Status,
-    ppo::Settings,
-    sampler::{Pipeline, Sampler},
-    sampling::Sampling,
-    storage::Storage,
-    tasks::TaskWorker,
-    wire::{LearnerReport, LearnerTask},
+    protocol::{
+        env::{Environment, LEARNER_PORT},
+        http,
+        tasks::TaskWorker,
+        wire::{LearnerReport, LearnerTask},
+    },
+    sampler::{Pipeline, Sampler, sampling::Sampling},
+    storage::{Storage, frames},
 };
 
 use crate::{LifecycleHandles, Worker};

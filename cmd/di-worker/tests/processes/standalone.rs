@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use di_runtime::lifecycle::Status;
+use di_worker_lib::lifecycle::Status;
 use serde_json::Value;
 
 use crate::{LifecycleHandles, Worker};

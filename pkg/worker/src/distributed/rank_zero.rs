@@ -1,0 +1,75 @@
+use crate::distributed::{connection::Call, process_group::Group};
+use crate::{
+    Error, Result,
+    learner::{Learner, settings::Settings},
+    protocol::{
+        tasks::TaskWorker,
+        wire::{LearnerReport, LearnerTask, Role},
+    },
+};
+
+/// Rank 0: takes tasks and runs them with the other ranks.
+#[derive(Debug)]
+pub(super) struct RankZeroWorker {
+    learner: Learner,
+    group: Group,
+}
+
+impl RankZeroWorker {
+    pub(super) const fn new(learner: Learner, group: Group) -> Self {
+        Self { learner, group }
+    }
+
+    fn train_with_group(&mut self, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
+        let Self { learner, group } = self;
+        let settings = learner.current_config();
+        let call = Call {
+            task,
+            seed,
+            settings,
+        };
+        let mut loaded =
+            group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
+        // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
+        let Call {
+            task,
+            seed,
+            settings,
+        } = call.as_sent()?;
+        let losses = loaded.train_model(&settings, task.progress, seed, group)?;
+        learner.store_model(&task, &loaded, losses)
+    }
+}
+
+impl TaskWorker for RankZeroWorker {
+    type Task = LearnerTask;
+    type Report = LearnerReport;
+    type Config = Settings;
+
+    const ROLE: Role = Role::Learner;
+
+    fn pod_name(&self) -> &str {
+        self.learner.pod_name()
+    }
+
+    fn replica_index(&self) -> u64 {
+        self.learner.replica_index()
+    }
+
+    fn current_config(&self) -> Settings {
+        self.learner.current_config()
+    }
+
+    fn configure(&mut self, settings: Settings) -> Result<()> {
+        self.learner.configure(settings)
+    }
+
+    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+        let seed = task.seed.unwrap_or(fallback_seed);
+        let result = self.train_with_group(task, seed);
+        if let Err(Error::RankLost { rank, source }) = &result {
+            self.group.mark_dead(*rank, &source.to_string());
+        }
+        result
+    }
+}
