@@ -29,16 +29,15 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use axum::{Json, Router, routing::get};
+use axum::{Router, routing::get};
 use reqwest::Client;
 use tokio::{net::TcpListener, sync::watch, time::sleep};
 
 use crate::{
     Result, chain,
     checkpoint::{
-        checkpoint_file::Checkpoint,
+        Checkpoint, CheckpointPolicy, CheckpointStore,
         run::{RUN, Run, job_folder},
-        store::{CheckpointPolicy, CheckpointStore},
     },
     coordinator::{
         counts::Counts,
@@ -52,7 +51,7 @@ use crate::{
         shared_replicas::SharedReplicas,
         training::{Goal, Stored, run_training},
     },
-    lifecycle::{pause_gate::PauseGate, routes::lifecycle_routes, status::Call},
+    lifecycle::{Call, PauseGate, lifecycle_routes},
     protocol::{
         env::Environment,
         server::{serve_while, with_limits},
@@ -120,11 +119,7 @@ impl Coordinator {
         storage: Storage,
         client: Client,
     ) -> Self {
-        let job = environment.job_name().to_owned();
-        let progress = watch::Sender::new(Progress {
-            job,
-            ..Progress::default()
-        });
+        let progress = watch::Sender::new(Progress::default());
         let gate = PauseGate::new_running();
         Self {
             scale: Scale::new(
@@ -344,14 +339,8 @@ impl Coordinator {
     }
 
     fn build_router(&self) -> Router {
-        let progress = self.progress.subscribe();
-        let status = move || {
-            let now = progress.borrow().clone();
-            async move { Json(now) }
-        };
         Router::new()
             .route("/healthz", get(async || "ok"))
-            .route("/status", get(status))
             .merge(self.scale.build_router())
             .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),

@@ -1,14 +1,10 @@
-//! The progress of a training, for the log and for `/status`.
+//! The progress of a training, for the log and the report.
 
-use serde::Serialize;
-
-use crate::{learner::staleness::Staleness, lifecycle::report::Stats};
+use crate::{learner::staleness::Staleness, lifecycle::Stats};
 
 /// The state of the training after an iteration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Name of the job.
-    pub job: String,
     /// Folder of the run.
     pub run: String,
     /// Updates of the model so far.

@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::{
     Result,
-    checkpoint::{run::Run, store::CheckpointStore},
+    checkpoint::{CheckpointStore, run::Run},
     coordinator::{
         dispatch::{DispatchContext, dispatch_tasks},
         progress::Progress,
     },
-    environment::{game::Game, seeds::mix_seeds},
-    lifecycle::report::{Stats, TaskReport},
+    environment::{Game, seeds::mix_seeds},
+    lifecycle::{Stats, TaskReport},
     protocol::wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
     storage::blocking::BlockingCell,
 };
@@ -206,7 +206,7 @@ async fn learner_task(
         model_version: run.model_version(),
         model_path: run.model_path().to_owned(),
         progress: iteration as f64 / goal.max_iterations as f64,
-        seed: Some(mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX)),
+        seed: mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX),
     };
     stored.read_value(task).await
 }
@@ -239,7 +239,7 @@ fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
             run: run.folder().to_owned(),
             model_version: run.model_version(),
             model_path: run.model_path().to_owned(),
-            seed: Some(mix_seeds(seed, index)),
+            seed: mix_seeds(seed, index),
             work,
         })
         .collect()

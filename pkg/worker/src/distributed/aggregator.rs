@@ -18,11 +18,9 @@ use crate::{
         endpoint::Endpoint,
         panel::{ControlPanel, configs::Configs, handler::ControlPanelHandler},
     },
-    lifecycle::{
-        pause_gate::PauseGate, report::TaskReport, routes::lifecycle_routes, status::Call,
-    },
+    lifecycle::{Call, PauseGate, TaskReport, lifecycle_routes},
     protocol::{
-        address::Address,
+        Address,
         env::Environment,
         server::{TASK_LIMIT, health_route, serve_while, task_response, with_limits},
         wire::{LearnerReport, LearnerTask},
@@ -175,7 +173,7 @@ impl Aggregator {
             .map(|url| Address::parse(url))
             .collect::<Result<_>>()?;
         let head = ranks.first().cloned().ok_or(Error::NoHead)?;
-        let url = format!("http://{}/status", head.url);
+        let url = format!("http://{}/healthz", head.url);
         let answer = self.client.get(&url).timeout(STATUS_TIMEOUT).send().await;
         let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
         if !answer.status().is_success() {

@@ -1,6 +1,6 @@
-use crate::distributed::{connection::Call, process_group::Group};
 use crate::{
     Error, Result,
+    distributed::{connection::GroupTask, process_group::TcpProcessGroup},
     learner::{Learner, settings::Settings},
     protocol::{
         tasks::TaskWorker,
@@ -12,31 +12,23 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RankZeroWorker {
     learner: Learner,
-    group: Group,
+    group: TcpProcessGroup,
 }
 
 impl RankZeroWorker {
-    pub(super) const fn new(learner: Learner, group: Group) -> Self {
+    pub(super) const fn new(learner: Learner, group: TcpProcessGroup) -> Self {
         Self { learner, group }
     }
 
-    fn train_with_group(&mut self, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
+    fn train_with_group(&mut self, task: LearnerTask) -> Result<LearnerReport> {
         let Self { learner, group } = self;
         let settings = learner.current_config();
-        let call = Call {
-            task,
-            seed,
-            settings,
-        };
+        let call = GroupTask { task, settings };
         let mut loaded =
             group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
         // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
-        let Call {
-            task,
-            seed,
-            settings,
-        } = call.as_sent()?;
-        let losses = loaded.train_model(&settings, task.progress, seed, group)?;
+        let GroupTask { task, settings } = call.as_sent()?;
+        let losses = loaded.train_model(&settings, task.progress, task.seed, group)?;
         learner.store_model(&task, &loaded, losses)
     }
 }
@@ -48,14 +40,6 @@ impl TaskWorker for RankZeroWorker {
 
     const ROLE: Role = Role::Learner;
 
-    fn pod_name(&self) -> &str {
-        self.learner.pod_name()
-    }
-
-    fn replica_index(&self) -> u64 {
-        self.learner.replica_index()
-    }
-
     fn current_config(&self) -> Settings {
         self.learner.current_config()
     }
@@ -64,11 +48,10 @@ impl TaskWorker for RankZeroWorker {
         self.learner.configure(settings)
     }
 
-    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
-        let seed = task.seed.unwrap_or(fallback_seed);
-        let result = self.train_with_group(task, seed);
+    fn run_task(&mut self, task: LearnerTask) -> Result<LearnerReport> {
+        let result = self.train_with_group(task);
         if let Err(Error::RankLost { rank, source }) = &result {
-            self.group.mark_dead(*rank, &source.to_string());
+            self.group.abort(*rank, &source.to_string());
         }
         result
     }

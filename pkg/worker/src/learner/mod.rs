@@ -18,7 +18,7 @@ use crate::{
         settings::Settings,
         staleness::Staleness,
     },
-    model::model_file::{Model, model_file},
+    model::{Model, model_file::model_file},
     protocol::{
         env::Environment,
         tasks::TaskWorker,
@@ -55,14 +55,6 @@ impl TaskWorker for Learner {
 
     const ROLE: Role = Role::Learner;
 
-    fn pod_name(&self) -> &str {
-        &self.environment.pod
-    }
-
-    fn replica_index(&self) -> u64 {
-        self.environment.replica_index
-    }
-
     fn current_config(&self) -> Settings {
         self.settings.clone()
     }
@@ -73,10 +65,10 @@ impl TaskWorker for Learner {
         Ok(())
     }
 
-    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+    fn run_task(&mut self, task: LearnerTask) -> Result<LearnerReport> {
         let mut loaded = self.load_task(&task, &self.settings)?;
-        let seed = task.seed.unwrap_or(fallback_seed);
-        let losses = loaded.train_model(&self.settings, task.progress, seed, &mut SingleProcess)?;
+        let losses =
+            loaded.train_model(&self.settings, task.progress, task.seed, &mut SingleProcess)?;
         self.store_model(&task, &loaded, losses)
     }
 }
@@ -230,7 +222,7 @@ mod tests {
         for (version, frames) in [(2, 10), (3, 20), (4, 30), (5, 40)] {
             let played = sampler.collect(&model.policy, frames, 1).unwrap();
             let played = played.trajectories;
-            let path = storage.root().join(format!("of-{version}.bin"));
+            let path = storage.root().join(format!("of-{version}.safetensors"));
             let file = frames::encode(Game::CartPole, version, &played);
             storage.write(&path, &file).unwrap();
             task.frames.push(path);
