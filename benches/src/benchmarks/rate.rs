@@ -9,11 +9,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use di_python_tests::try_installed;
-use di_runtime::{
-    game::Game,
-    policy::Policy,
-    sampler::{Pipeline, Sampler},
-    sampling::Sampling,
+use di_worker_lib::{
+    environment::Game,
+    model::policy::Policy,
+    sampler::{Pipeline, Sampler, sampling::Sampling},
 };
 use rand::{SeedableRng, rngs::StdRng};
 

@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::Result;
-use di_runtime::{
-    game::{Ending, Game},
-    policy::Policy,
-    sampler::{EnvFactory, EnvInstance, Pipeline, Sampler, gymnasium_factory},
-    sampling::Sampling,
+use di_worker_lib::{
+    environment::{Ending, Game},
+    model::policy::Policy,
+    sampler::{EnvFactory, EnvInstance, Pipeline, Sampler, gymnasium_factory, sampling::Sampling},
 };
 use rand::{SeedableRng, rngs::StdRng};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use di_runtime::event_loop::{Component, EventLoop, Slot};
+use di_worker_lib::sampler::event_loop::{Component, EventLoop, Slot};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::harness::{

@@ -7,25 +7,29 @@ mod terminal;
 use std::{path::PathBuf, process::ExitCode};
 
 use args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
-use di_runtime::{
-    Error, Result,
-    aggregator::{Aggregator, AggregatorTimeouts},
-    blocking::run_blocking,
-    chain,
-    collector::Collector,
-    coordinator::Coordinator,
-    ddp::{self, Limits, RankConfig},
-    env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
-    http,
-    idle::{release_idle, run_idle},
+use di_worker_lib::{
+    Error, Result, chain,
+    coordinator::{
+        Coordinator,
+        outcome::Outcome,
+        sweep::{SweepResult, collect_trials},
+    },
+    distributed::{
+        self, RankConfig, Timeouts,
+        aggregator::{Aggregator, AggregatorTimeouts},
+    },
     learner::Learner,
-    outcome::Outcome,
-    probe::probe_url,
-    server::{listen, serve},
-    shutdown::Shutdown,
-    storage::Storage,
-    sweep::{SweepResult, collect_trials},
-    tasks::TaskWorker,
+    protocol::{
+        env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
+        http,
+        idle::{release_idle, run_idle},
+        probe::probe_url,
+        server::{listen, serve},
+        shutdown::Shutdown,
+        tasks::TaskWorker,
+    },
+    sampler::collector::Collector,
+    storage::{Storage, blocking::run_blocking},
 };
 
 /// Exit code of a process that SIGTERM ends, as in a shell.
@@ -163,16 +167,16 @@ async fn run_learner(args: LearnerArgs) -> Result<ExitCode> {
         return Ok(exit_code(Outcome::Interrupted));
     };
     let learner = Learner::new(environment.clone(), storage, args.learning.to_settings());
-    let Some(place) = RankConfig::from_env()? else {
+    let Some(config) = RankConfig::from_env()? else {
         return serve_replica(&environment, learner, shutdown).await;
     };
-    let limits = Limits {
-        meet: args.meet_timeout,
-        step: args.rank_timeout,
-        ..Limits::default()
+    let timeouts = Timeouts {
+        rendezvous: args.rendezvous_timeout,
+        message: args.rank_timeout,
+        ..Timeouts::default()
     };
     tokio::select! {
-        ended = ddp::train_ranks(place, environment, learner, limits) => ended?,
+        ended = distributed::train_ranks(config, environment, learner, timeouts) => ended?,
         () = shutdown.wait_requested() => {}
     }
     Ok(replica_exit_code(&shutdown))

@@ -2,18 +2,18 @@
 
 use std::process::ExitCode;
 
-use di_runtime::{
+use di_worker_lib::{
     Result,
-    blocking::run_blocking,
     checkpoint::CheckpointStore,
-    env, http,
+    coordinator::{
+        outcome::Outcome,
+        serial,
+        sweep::{Trial, report_trial},
+        training::Goal,
+    },
     lifecycle::PauseGate,
-    outcome::Outcome,
-    serial,
-    server::run_with_lifecycle,
-    shutdown::Shutdown,
-    sweep::{Trial, report_trial},
-    training::Goal,
+    protocol::{env, http, server::run_with_lifecycle, shutdown::Shutdown},
+    storage::blocking::run_blocking,
 };
 
 use crate::{args::StandaloneArgs, exit_code, open_storage};

@@ -1,4 +1,7 @@
-use di_runtime::{Result, config, panel::Configs, ppo::Settings, sampling::Sampling};
+use di_worker_lib::{
+    Result, coordinator::panel::Configs, learner::settings::Settings, protocol::config,
+    sampler::sampling::Sampling,
+};
 use serde::de::DeserializeOwned;
 
 /// Flags with configurations of the replicas.

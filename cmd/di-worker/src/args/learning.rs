@@ -1,5 +1,5 @@
 use clap::builder::RangedU64ValueParser;
-use di_runtime::ppo::Settings;
+use di_worker_lib::learner::settings::Settings;
 
 /// Training flags. The names are Sample Factory's; `-` instead of `_` also works.
 #[derive(Clone, Debug, clap::Args)]

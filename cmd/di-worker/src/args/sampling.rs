@@ -1,5 +1,5 @@
 use clap::ArgAction;
-use di_runtime::sampling::Sampling;
+use di_worker_lib::sampler::sampling::Sampling;
 
 /// Sampling flags. The names are Sample Factory's; `-` instead of `_` also works.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,7 +11,10 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use di_runtime::{http, lifecycle::Report, wire::Envelope};
+use di_worker_lib::{
+    lifecycle::Report,
+    protocol::{http, wire::Envelope},
+};
 use reqwest::{Client, RequestBuilder};
 
 struct Worker {

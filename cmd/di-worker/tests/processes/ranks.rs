@@ -6,20 +6,19 @@ use std::{
     process::Command,
 };
 
-use di_runtime::{
+use di_worker_lib::{
     checkpoint::Checkpoint,
-    env::{Environment, LEARNER_PORT},
-    frames,
-    game::Game,
-    http,
-    learner::Learner,
+    environment::Game,
+    learner::{Learner, settings::Settings},
     lifecycle::Status,
-    ppo::Settings,
-    sampler::{Pipeline, Sampler},
-    sampling::Sampling,
-    storage::Storage,
-    tasks::TaskWorker,
-    wire::{LearnerReport, LearnerTask},
+    protocol::{
+        env::{Environment, LEARNER_PORT},
+        http,
+        tasks::TaskWorker,
+        wire::{LearnerReport, LearnerTask},
+    },
+    sampler::{Pipeline, Sampler, sampling::Sampling},
+    storage::{Storage, frames},
 };
 
 use crate::{LifecycleHandles, Worker};
@@ -86,11 +85,11 @@ fn stored(storage: &Storage) -> LearnerTask {
     let task = LearnerTask {
         game,
         run: storage.root().to_owned(),
-        frames: vec![storage.root().join("frames.bin")],
+        frames: vec![storage.root().join("frames.safetensors")],
         model_version: 0,
-        model_path: storage.root().join("model.bin"),
+        model_path: storage.root().join("model.safetensors"),
         progress: 0.0,
-        seed: Some(5),
+        seed: 5,
     };
     let model = Checkpoint::new_initial(game, 7).model;
     storage.write(&task.model_path, &model.encode()).unwrap();

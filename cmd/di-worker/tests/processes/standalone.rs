@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use di_runtime::lifecycle::Status;
+use di_worker_lib::lifecycle::Status;
 use serde_json::Value;
 
 use crate::{LifecycleHandles, Worker};
@@ -93,7 +93,7 @@ fn policy_loss(summary: &[Value]) -> f64 {
 fn names(versions: &[u64]) -> Vec<PathBuf> {
     let names = versions.iter();
     names
-        .map(|version| format!("checkpoint-{version}.bin").into())
+        .map(|version| format!("checkpoint-{version}.safetensors").into())
         .collect()
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, give_address, run};
-use di_runtime::idle::run_idle;
+use di_worker_lib::protocol::idle::run_idle;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

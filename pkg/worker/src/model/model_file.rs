@@ -1,0 +1,181 @@
+//! Model files: the policy and the state of the optimiser.
+
+use std::path::Path;
+
+use rand::Rng;
+
+use crate::{
+    Error, Result,
+    environment::Game,
+    model::{adam::Adam, policy::Policy},
+    storage::{
+        Storage,
+        tensor_file::{ReadTensors, TensorFile},
+    },
+};
+
+/// Prefixes of the names of the parameters and of their running means.
+const PARAMETERS: &str = "";
+const MEAN: &str = "exp_avg.";
+const SQUARE: &str = "exp_avg_sq.";
+
+/// A version of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Number of updates.
+    pub version: u64,
+    /// Actor and critic.
+    pub policy: Policy,
+    /// State of the optimiser, so that any learner can continue.
+    pub adam: Adam,
+}
+
+impl Model {
+    /// The first model of a training.
+    pub fn random(game: Game, rng: &mut impl Rng) -> Self {
+        Self {
+            version: 0,
+            policy: Policy::random(game, rng),
+            adam: Adam::new(Policy::parameter_count(game)),
+        }
+    }
+
+    /// Loads a model and checks its game and version.
+    pub fn load_checked(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
+        let model = Self::decode(&storage.read(path)?)?;
+        let other = model.policy.game();
+        if other != game {
+            return Err(Error::BadTask(format!(
+                "the environment of the model is {other}, not {game}"
+            )));
+        }
+        if model.version != version {
+            return Err(Error::BadTask(format!(
+                "the model is version {}, not {version}",
+                model.version
+            )));
+        }
+        Ok(model)
+    }
+
+    /// Encodes a model file: the weights and biases of each layer, and their running means as
+    /// PyTorch's Adam names them.
+    pub fn encode(&self) -> Vec<u8> {
+        self.to_tensors().encode()
+    }
+
+    /// Decodes a model file.
+    pub fn decode(file: &[u8]) -> Result<Self> {
+        Self::from_tensors(&ReadTensors::open("model", file)?)
+    }
+
+    /// The file, before it is encoded.
+    pub(crate) fn to_tensors(&self) -> TensorFile {
+        let mut file = TensorFile::new(self.policy.game())
+            .with_value("version", self.version)
+            .with_value("step", self.adam.step);
+        for (group, mut numbers) in [
+            (PARAMETERS, self.policy.parameters()),
+            (MEAN, &self.adam.mean),
+            (SQUARE, &self.adam.square),
+        ] {
+            for (name, shape) in self.policy.tensor_shapes() {
+                let (tensor, rest) = numbers.split_at(shape.iter().product());
+                file = file.with_tensor(format!("{group}{name}"), tensor, &shape);
+                numbers = rest;
+            }
+        }
+        file
+    }
+
+    /// Reads the model from a file.
+    pub(crate) fn from_tensors(file: &ReadTensors<'_>) -> Result<Self> {
+        let mut policy = Policy::zeroed(file.game()?);
+        let read_group = |group: &str| {
+            let mut numbers = Vec::new();
+            for (name, shape) in policy.tensor_shapes() {
+                let tensor = file.numbers::<f64>(&format!("{group}{name}"))?;
+                if tensor.len() != shape.iter().product::<usize>() {
+                    return Err(file.bad_file(format!("the shape of {group}{name} is wrong")));
+                }
+                numbers.extend(tensor);
+            }
+            if !numbers.iter().all(|number| number.is_finite()) {
+                return Err(file.bad_file("it contains a number that is not finite"));
+            }
+            Ok(numbers)
+        };
+        let adam = Adam {
+            step: file.value("step")?,
+            mean: read_group(MEAN)?,
+            square: read_group(SQUARE)?,
+        };
+        let parameters = read_group(PARAMETERS)?;
+        policy.parameters_mut().copy_from_slice(&parameters);
+        Ok(Self {
+            version: file.value("version")?,
+            policy,
+            adam,
+        })
+    }
+}
+
+/// File name of a model version in the folder of the run.
+pub(crate) fn model_file(version: u64) -> String {
+    format!("model-{version}.safetensors")
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn model_round_trip() {
+        for game in Game::ALL {
+            let mut model = Model::random(game, &mut StdRng::seed_from_u64(1));
+            model.version = 12;
+            model.adam.step = 34;
+            model.adam.mean[5] = 0.25;
+            model.adam.square[6] = 0.75;
+            assert_eq!(Model::decode(&model.encode()).unwrap(), model);
+        }
+    }
+
+    #[test]
+    fn model_of_other_environment_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let path = folder.path().join("model");
+        let model = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        storage.write(&path, &model.encode()).unwrap();
+        let load = |game| Model::load_checked(&storage, &path, game, 0);
+        assert_eq!(load(Game::Acrobot).unwrap(), model);
+        let error = load(Game::CartPole).unwrap_err().to_string();
+        assert!(error.contains("is Acrobot-v1, not CartPole-v1"), "{error}");
+    }
+
+    #[test]
+    fn model_with_invalid_size_or_values_is_rejected() {
+        let empty = TensorFile::new(Game::CartPole)
+            .with_value("version", 1)
+            .with_value("step", 1);
+        assert!(Model::decode(&empty.encode()).is_err());
+        let other = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        let other = other.to_tensors().with_value("environment", Game::CartPole);
+        let error = Model::decode(&other.encode()).unwrap_err().to_string();
+        assert!(
+            error.contains("shape of exp_avg.actor.0.weights"),
+            "{error}"
+        );
+        let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        model.adam.mean[0] = f64::NAN;
+        assert!(
+            Model::decode(&model.encode())
+                .unwrap_err()
+                .to_string()
+                .contains("not finite")
+        );
+    }
+}
