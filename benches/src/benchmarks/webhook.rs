@@ -1,6 +1,7 @@
 //! B10: admission reviews over TLS, compared with a handler of the same process that always returns `allowed`.
 
 mod added;
+mod handlers;
 
 use std::{
     convert::Infallible,
@@ -13,7 +14,6 @@ use std::{
 
 use anyhow::{Context, Result};
 use axum::{Router, body::Bytes, http::header, routing::post};
-use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings};
 use di_api::DIJob;
 use futures::future::join_all;
 use kube::Client;
@@ -23,29 +23,25 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::service_fn;
 
+use self::handlers::{ALLOWED, ASKED, OURS, UNREAD, at, certificate, listen, specs, webhook};
 use crate::harness::{
     http::{Connection, request},
     load::{Seen, calling, on_own_core},
     machine,
     scale::Scale,
-    stats::{At, Findings, Limit, spread},
+    stats::{Findings, Limit, spread},
 };
 
 const RATE: &str = "reviews per second and core";
 const TAIL: &str = "99th percentile";
 const MEMORY: &str = "memory, the most";
-const OURS: &str = "webhook";
-const UNREAD: &str = "handler that ignores the body";
 /// The minimum work of a webhook in Rust that uses the object.
 const BARE: &str = "handler that decodes the object, and no more";
 const MOST_MEMORY: f64 = 30.0;
-/// The request that reviews are of.
-const ASKED: &str = "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79";
-const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
 
 /// The addresses of the servers and their authority.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,23 +83,6 @@ pub async fn serve() -> Result<()> {
     Ok(())
 }
 
-/// A certificate for the webhooks' Service and for this machine.
-fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
-    let mut names = Settings::default().dns_names().to_vec();
-    names.push("localhost".to_owned());
-    let hour = Duration::from_secs(3600);
-    let bundle = ServingCert::issue(&names, hour, None, jiff::Timestamp::now())?;
-    let certificates = Certificates::new_shared();
-    certificates.set_certificate(bundle.certified_key()?);
-    Ok((bundle, certificates))
-}
-
-/// Ours, as they are installed.
-fn webhook(client: Client) -> Router {
-    let access = Access::new(client, Settings::default().authorization_cache_ttl);
-    di_admission::router(access, Metrics::default())
-}
-
 fn unread() -> Router {
     let answer = post(|_: Bytes| async { ([(header::CONTENT_TYPE, "application/json")], ALLOWED) });
     Router::new().route("/validate", answer)
@@ -117,26 +96,6 @@ fn bare() -> Router {
         Ok::<_, http::StatusCode>(([(header::CONTENT_TYPE, "application/json")], ALLOWED))
     });
     Router::new().route("/validate", answer)
-}
-
-async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let forever = std::future::pending();
-    // All clients are here.
-    let limits = Limits {
-        per_address: usize::MAX,
-        ..Limits::default()
-    };
-    tokio::spawn(di_admission::serve(
-        listener,
-        router,
-        certificates.clone(),
-        limits,
-        Metrics::default(),
-        forever,
-    ));
-    Ok(address)
 }
 
 /// The process that serves them.
@@ -194,21 +153,6 @@ impl Server {
     }
 }
 
-/// Specs of which a review is about 1 KB large, and, with three full templates, about 20 KB.
-fn specs() -> [(&'static str, Value); 2] {
-    let container = |env: usize| {
-        let env: Vec<_> = (0..env)
-            .map(|i| json!({"name": format!("SETTING_{i:03}"), "value": format!("the value of setting number {i}")}))
-            .collect();
-        json!({"name": "di-container", "image": "registry.example.org/rl/worker:1", "env": env})
-    };
-    let template = |env| json!({"template": {"spec": {"containers": [container(env)]}}});
-    let small = json!({"coordinator": template(0)});
-    let large =
-        json!({"coordinator": template(85), "collector": template(85), "learner": template(85)});
-    [("1 KB", small), ("20 KB", large)]
-}
-
 /// As the API server sends it, its fields in that order.
 fn review(spec: &Value) -> String {
     let kind = json!({"group": "diengine.opendilab.org", "version": "v1alpha2", "kind": "DIJob"});
@@ -246,16 +190,6 @@ fn review(spec: &Value) -> String {
     format!(
         r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{{request}}}}}"#
     )
-}
-
-fn at(what: &'static str, unit: &'static str, case: String, x: usize) -> At {
-    At {
-        benchmark: "B10",
-        what,
-        unit,
-        case,
-        x,
-    }
 }
 
 /// Runs it.

@@ -8,6 +8,7 @@
 
 mod aggregator_config;
 mod audit;
+mod dry_run;
 mod endpoint;
 mod eventually;
 mod install;
@@ -31,6 +32,7 @@ mod webhooks;
 pub use aggregator_config::create_aggregator_config;
 pub use audit::Write;
 pub use di_fixtures::{Job, template};
+pub use dry_run::dry_run;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use kubelet::{
@@ -45,7 +47,7 @@ pub use proxy::{Proxy, ProxyAction, RecordedRequest, WatchMode};
 pub use quota::{GPUS, forbid_pods, forbid_resource, set_pod_quota};
 pub use schemathesis::run_schemathesis;
 pub use server::{Part, Server};
-pub use space::{Space, dry_run, wait_for_objects};
+pub use space::{Space, wait_for_objects};
 pub use terminal::Terminal;
 pub use tokens::Account;
 pub use webhooks::Webhooks;

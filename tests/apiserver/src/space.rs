@@ -257,14 +257,6 @@ where
     all.into_iter().map(|k| (k.name_any(), k)).collect()
 }
 
-/// Parameters of a server-side dry run.
-pub fn dry_run() -> PostParams {
-    PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    }
-}
-
 /// Waits until exactly these objects of a job exist.
 pub async fn wait_for_objects<K: std::fmt::Debug>(
     description: &str,

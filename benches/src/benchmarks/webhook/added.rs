@@ -21,7 +21,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{ALLOWED, ASKED, OURS, UNREAD, at, certificate, listen, specs, webhook};
+use super::handlers::{ALLOWED, ASKED, OURS, UNREAD, at, certificate, listen, specs, webhook};
 use crate::harness::{
     cluster::Cluster,
     scale::Scale,

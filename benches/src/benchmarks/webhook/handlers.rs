@@ -1,0 +1,80 @@
+//! The handlers that are compared, and their requests.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use axum::Router;
+use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::harness::stats::At;
+
+pub const OURS: &str = "webhook";
+pub const UNREAD: &str = "handler that ignores the body";
+/// The request that reviews are of.
+pub const ASKED: &str = "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79";
+pub const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
+
+/// A certificate for the webhooks' Service and for this machine.
+pub fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
+    let mut names = Settings::default().dns_names().to_vec();
+    names.push("localhost".to_owned());
+    let hour = Duration::from_secs(3600);
+    let bundle = ServingCert::issue(&names, hour, None, jiff::Timestamp::now())?;
+    let certificates = Certificates::new_shared();
+    certificates.set_certificate(bundle.certified_key()?);
+    Ok((bundle, certificates))
+}
+
+/// Ours, as they are installed.
+pub fn webhook(client: Client) -> Router {
+    let access = Access::new(client, Settings::default().authorization_cache_ttl);
+    di_admission::router(access, Metrics::default())
+}
+
+pub async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let forever = std::future::pending();
+    // All clients are here.
+    let limits = Limits {
+        per_address: usize::MAX,
+        ..Limits::default()
+    };
+    tokio::spawn(di_admission::serve(
+        listener,
+        router,
+        certificates.clone(),
+        limits,
+        Metrics::default(),
+        forever,
+    ));
+    Ok(address)
+}
+
+/// Specs of which a review is about 1 KB large, and, with three full templates, about 20 KB.
+pub fn specs() -> [(&'static str, Value); 2] {
+    let container = |env: usize| {
+        let env: Vec<_> = (0..env)
+            .map(|i| json!({"name": format!("SETTING_{i:03}"), "value": format!("the value of setting number {i}")}))
+            .collect();
+        json!({"name": "di-container", "image": "registry.example.org/rl/worker:1", "env": env})
+    };
+    let template = |env| json!({"template": {"spec": {"containers": [container(env)]}}});
+    let small = json!({"coordinator": template(0)});
+    let large =
+        json!({"coordinator": template(85), "collector": template(85), "learner": template(85)});
+    [("1 KB", small), ("20 KB", large)]
+}
+
+pub fn at(what: &'static str, unit: &'static str, case: String, x: usize) -> At {
+    At {
+        benchmark: "B10",
+        what,
+        unit,
+        case,
+        x,
+    }
+}
