@@ -25,6 +25,8 @@ struct JobBackoff {
     /// Consecutive failures.
     failures: u32,
     retry_at: Instant,
+    /// True after a failure other than a conflict.
+    has_failed: bool,
     /// True if the last request timed out.
     unresponsive: bool,
 }
@@ -47,6 +49,7 @@ impl Backoff {
         let job = jobs.entry(job.clone()).or_insert(JobBackoff {
             failures: 0,
             retry_at: now,
+            has_failed: false,
             unresponsive: false,
         });
         let max_delay = if error.is_retryable() {
@@ -61,6 +64,7 @@ impl Backoff {
         // A conflict does not extend the delay of deferred creates.
         if !error.is_conflict() {
             job.retry_at = now + delay;
+            job.has_failed = true;
             job.unresponsive = matches!(error, Error::Timeout { .. });
         }
         delay
@@ -73,9 +77,10 @@ impl Backoff {
         (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Returns true if a reconcile of the job failed, and none has succeeded since.
+    /// Returns true if a reconcile of the job failed, and none has succeeded since. A conflict is
+    /// no failure.
     pub fn has_failed(&self, job: &Key) -> bool {
-        self.lock_jobs().contains_key(job)
+        self.lock_jobs().get(job).is_some_and(|job| job.has_failed)
     }
 
     /// Returns true if the last request of the job timed out, as the next one may.
@@ -149,6 +154,20 @@ mod tests {
             operation,
             seconds: 10,
         }
+    }
+
+    #[test]
+    fn job_has_failed_after_error_other_than_conflict() {
+        let backoff = Backoff::default();
+        let job = job("j");
+        backoff.record_failure(&job, &Error::NoProgress);
+        assert!(!backoff.has_failed(&job));
+        backoff.record_failure(&job, &name_conflict());
+        assert!(backoff.has_failed(&job));
+        backoff.record_failure(&job, &Error::NoProgress);
+        assert!(backoff.has_failed(&job));
+        backoff.forget(&job);
+        assert!(!backoff.has_failed(&job));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use di_api::{ConditionType, DIJob, DIJobStatus};
+use di_api::{ConditionType, DIJob};
 use di_cache::{JobRef, Key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tracing::debug;
@@ -158,19 +158,15 @@ async fn write_report(context: &Context, key: &Key, job: JobRef) -> Result<()> {
 
 /// Reduces a step to the reason and the condition `ReplicasReady` of the status.
 pub(crate) fn conditions_only(step: Step, job: &DIJob) -> Step {
-    let DIJobStatus {
-        reason, conditions, ..
-    } = step.status;
-    let is_ready_condition =
+    let is_reported =
         |condition: &Condition| condition.type_ == ConditionType::ReplicasReady.as_str();
     let mut status = job.status.clone().unwrap_or_default();
-    status.reason = reason;
+    let reported = step.status.conditions.into_iter().filter(is_reported);
     status
         .conditions
-        .retain(|condition| !is_ready_condition(condition));
-    status
-        .conditions
-        .extend(conditions.into_iter().filter(is_ready_condition));
+        .retain(|condition| !is_reported(condition));
+    status.conditions.extend(reported);
+    status.reason = step.status.reason;
     Step {
         status,
         ..Step::default()

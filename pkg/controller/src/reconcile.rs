@@ -7,7 +7,6 @@ use di_api::DIJobStatus;
 use di_cache::{JobRef, Key, WatchedJob};
 use kube::{
     ResourceExt,
-    core::error_boundary::InvalidObject,
     runtime::{controller::Action as Requeue, reflector::ObjectRef},
 };
 use rand::RngExt;
@@ -65,7 +64,7 @@ async fn reconcile_with_permit(job: Arc<WatchedJob>, context: &Context) -> Resul
     wait_for_cache_sync(context).await?;
     let result = match &job.0 {
         Ok(_) => reconcile_decoded(context, &key, job.uid().as_deref()).await,
-        Err(invalid) => reconcile_undecodable(context, &key, invalid).await,
+        Err(invalid) => reconcile_undecodable(context, &key, &invalid.error).await,
     };
     match &result {
         // With a pending status write, no request has shown that the API server works.
@@ -133,9 +132,9 @@ async fn reconcile_job(context: &Context, key: &Key, job: JobRef) -> Result<Requ
 async fn reconcile_undecodable(
     context: &Context,
     key: &Key,
-    invalid: &InvalidObject,
+    decode_error: &str,
 ) -> Result<Requeue, Failure> {
-    let Some(ended) = fail_undecodable(context, invalid).await? else {
+    let Some(ended) = fail_undecodable(context, key, decode_error).await? else {
         return Ok(Requeue::await_change());
     };
     let observed = observe(context, key, ended.into());

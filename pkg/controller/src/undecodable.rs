@@ -1,8 +1,9 @@
 //! Jobs that cannot be decoded. An API server without our webhooks stores them.
 
 use di_api::{CleanPodPolicy, CoordinatorSpec, DIJob, DIJobSpec, DIJobStatus};
+use di_cache::Key;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use kube::{ResourceExt, api::DynamicObject, core::error_boundary::InvalidObject};
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use tracing::warn;
 
@@ -20,26 +21,25 @@ use crate::{
 /// [end](readable_end) is readable.
 pub(crate) async fn fail_undecodable(
     context: &Context,
-    invalid: &InvalidObject,
+    key: &Key,
+    decode_error: &str,
 ) -> Result<Option<DIJob>> {
-    let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
-    let name = invalid.metadata.name.as_deref().unwrap_or_default();
-    let key = (namespace.to_owned(), name.to_owned());
+    let (namespace, name) = key;
     // The error is not logged, as it may quote the environment of the job.
     warn!(
         namespace,
         name, "Cannot decode DIJob; see its status conditions"
     );
-    let Some(job) = get_stored_job(context, &key).await? else {
+    let Some(job) = get_stored_job(context, key).await? else {
         return Ok(None);
     };
     if let Some(ended) = readable_end(&job) {
         return Ok(Some(ended));
     }
     // The validator accepts some nulls that decoding rejects.
-    let faults = spec_errors(&job).unwrap_or_else(|| invalid.error.clone());
+    let faults = spec_errors(&job).unwrap_or_else(|| decode_error.to_owned());
     // A job that lost its status may still have running pods.
-    let has_pods = context.has_pods(&key, job.metadata.uid.as_deref());
+    let has_pods = context.has_pods(key, job.metadata.uid.as_deref());
     let effect = if has_started(&job) || is_suspended(&job) || has_pods {
         OnInvalidSpec::ReportOnly
     } else {
