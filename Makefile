@@ -32,6 +32,7 @@ lint: ## Check formatting, clippy, shell scripts and rendered manifests
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@kind/lint
 	@kind/language/check
+	@kind/structure
 	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml is out of date: run make generate"; exit 1; }
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml is out of date: run make generate"; exit 1; }
 

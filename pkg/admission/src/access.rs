@@ -2,17 +2,14 @@ mod ttl_cache;
 
 use std::{sync::Arc, time::Duration};
 
+use di_cache::call_with_timeout;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Semaphore, time::Instant};
 
 use self::ttl_cache::TtlCache;
 use crate::{
-    api_call::call_with_timeout,
-    error::{Error, Result},
+    error::Result,
     review::{AccessQuery, Authorization, ReviewResponse},
 };
 
@@ -22,7 +19,6 @@ const MAX_CONCURRENT_QUERIES: usize = 32;
 /// Time limit of a query. The API server waits 10 s for the response of the webhook, and needs it
 /// to report the reason of a denial.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-const RESOURCE_KIND: &str = "SubjectAccessReview";
 
 /// Asks the API server whether the authors of templates may create pods. See docs/decisions/0010.
 #[derive(Clone)]
@@ -53,17 +49,7 @@ impl Access {
         if self.allowed.contains_valid(authorization.access_query()) {
             return authorization.allow_response();
         }
-        let is_allowed = timeout(
-            QUERY_TIMEOUT,
-            self.query_api_server(authorization.access_query()),
-        );
-        let is_allowed = is_allowed.await.unwrap_or_else(|_| {
-            Err(Error::Timeout {
-                action: "create",
-                object: RESOURCE_KIND.to_owned(),
-            })
-        });
-        match is_allowed {
+        match self.query_api_server(authorization.access_query()).await {
             Ok(true) => authorization.allow_response(),
             Ok(false) => authorization.deny_response(),
             Err(error) => {
@@ -77,13 +63,16 @@ impl Access {
     }
 
     async fn query_api_server(&self, query: &AccessQuery) -> Result<bool> {
-        // The semaphore is never closed, so this cannot fail.
-        let _permit = self.query_permits.acquire().await;
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let (params, review) = (PostParams::default(), query.to_access_review());
-        let queried_at = Instant::now();
-        let call = api.create(&params, &review);
-        let response = call_with_timeout("create", RESOURCE_KIND, call).await?;
+        let operation = || "create SubjectAccessReview".to_owned();
+        let call = async {
+            // The semaphore is never closed, so this cannot fail.
+            let _permit = self.query_permits.acquire().await;
+            let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+            let queried_at = Instant::now();
+            let (params, review) = (PostParams::default(), query.to_access_review());
+            Ok((api.create(&params, &review).await?, queried_at))
+        };
+        let (response, queried_at) = call_with_timeout(QUERY_TIMEOUT, operation, call).await?;
         let status = response.status.unwrap_or_default();
         let is_allowed = status.allowed && !status.denied.unwrap_or_default();
         if is_allowed {

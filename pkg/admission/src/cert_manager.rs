@@ -1,5 +1,6 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use di_serve::Certificates;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::{sync::watch, time::sleep};
@@ -13,7 +14,6 @@ use crate::{
     renewal::Renewal,
     secret,
     settings::Settings,
-    tls::Certificates,
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
+use di_serve::crypto_provider;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -12,7 +13,6 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use crate::{
     error::{Error, Result},
     renewal::Renewal,
-    tls,
 };
 
 /// Maximum time by which the start of a certificate is backdated, for machines with a slow clock.
@@ -105,7 +105,7 @@ impl ServingCert {
             .collect::<Result<_, _>>()
             .map_err(|_| Renewal::Unreadable)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| Renewal::Unreadable)?;
-        CertifiedKey::from_der(chain, key, &tls::crypto_provider())
+        CertifiedKey::from_der(chain, key, &crypto_provider())
             .map(Arc::new)
             .map_err(|error| match error {
                 rustls::Error::InconsistentKeys(_) => Renewal::KeyMismatch,

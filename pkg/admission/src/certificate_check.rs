@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use di_serve::crypto_provider;
 use jiff::Timestamp;
 use rustls::{
     RootCertStore,
@@ -10,7 +11,6 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 use crate::{
     certificate::{ServingCert, parse_validity},
     renewal::Renewal,
-    tls,
 };
 
 /// The reason to renew `serving_cert`, or `None`. `name` is the DNS name that the API server uses.
@@ -72,7 +72,7 @@ fn verify_trust(chain: &[CertificateDer<'_>], ca: &[u8], name: &str, now: Timest
     let name = ServerName::try_from(name).ok()?;
     let seconds = u64::try_from(now.as_second()).ok()?;
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), tls::crypto_provider())
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
         .build()
         .ok()?
         .verify_server_cert(leaf, intermediates, &name, &[], now)

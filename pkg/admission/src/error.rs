@@ -1,5 +1,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use di_cache::CallError;
+
 use crate::renewal::Renewal;
 
 /// An error of the webhooks or of their certificate.
@@ -49,26 +51,9 @@ pub enum Error {
     #[error("cannot configure TLS for the webhook server")]
     Tls(#[source] rustls::Error),
 
-    /// A call to the API server failed.
-    #[error("cannot {action} {object}")]
-    Api {
-        /// Verb of the call.
-        action: &'static str,
-        /// Kind and name of the object.
-        object: String,
-        /// Cause of the failure.
-        #[source]
-        source: Box<kube::Error>,
-    },
-
-    /// A call to the API server timed out.
-    #[error("timed out waiting for the API server to {action} {object}")]
-    Timeout {
-        /// Verb of the call.
-        action: &'static str,
-        /// Kind and name of the object.
-        object: String,
-    },
+    /// A call to the API server failed or timed out.
+    #[error(transparent)]
+    Call(#[from] CallError),
 
     /// Other replicas changed the Secret during each attempt.
     #[error("cannot write the certificate Secret: conflict at every attempt (retrying)")]
@@ -98,7 +83,7 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Contended => true,
-            Self::Api { source, .. } => {
+            Self::Call(CallError::Api { source, .. }) => {
                 matches!(&**source, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
             }
             _ => false,

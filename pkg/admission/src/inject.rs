@@ -1,5 +1,6 @@
 //! Injects the CA bundle into the webhook configurations.
 
+use di_cache::call_with_timeout;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::{
     ByteString,
@@ -14,9 +15,8 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    api_call::{FIELD_MANAGER, call_with_timeout},
     error::{Error, Result},
-    settings::Settings,
+    settings::{CALL_TIMEOUT, FIELD_MANAGER, Settings},
 };
 
 /// A webhook configuration in the version that was read.
@@ -51,7 +51,8 @@ impl WebhookConfiguration {
     async fn read_from_api(client: &Client, resource: &ApiResource, name: &str) -> Result<Self> {
         let api = Api::all_with(client.clone(), resource);
         let label = format!("{} {name}", resource.kind);
-        let found = call_with_timeout("get", label.as_str(), api.get_opt(name)).await?;
+        let operation = || format!("get {label}");
+        let found = call_with_timeout(CALL_TIMEOUT, operation, api.get_opt(name)).await?;
         Ok(Self {
             api,
             name: name.to_owned(),
@@ -78,7 +79,8 @@ impl WebhookConfiguration {
         };
         let patch = Patch::Json::<()>(patch);
         let patched = self.api.patch(&self.name, &params, &patch);
-        call_with_timeout("patch", self.label.as_str(), patched).await?;
+        let operation = || format!("patch {}", self.label);
+        call_with_timeout(CALL_TIMEOUT, operation, patched).await?;
         tracing::info!(
             configuration = self.label,
             "Injected the CA bundle into the webhook configuration"

@@ -4,7 +4,6 @@
 //! They share the certificate in a Secret, so they need no leader election.
 
 mod access;
-mod api_call;
 mod cert_manager;
 mod certificate;
 mod certificate_check;
@@ -17,7 +16,6 @@ pub mod review;
 mod secret;
 mod server;
 mod settings;
-mod tls;
 
 use kube::Client;
 use tokio::{
@@ -33,10 +31,10 @@ pub use self::{
     error::{Error, Result},
     metrics::Metrics,
     renewal::Renewal,
-    server::{Limits, router, serve},
+    server::{router, serve},
     settings::Settings,
-    tls::Certificates,
 };
+pub use di_serve::{Certificates, Limits};
 
 /// Serves the webhooks and manages their certificate until `shutdown` completes.
 ///

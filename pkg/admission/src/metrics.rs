@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use di_serve::ConnectionMetrics;
 use jiff::Timestamp;
 use prometheus_client::{
     metrics::{
@@ -51,7 +52,7 @@ pub struct Metrics {
     duration: Family<[Label; 1], Histogram>,
     expiry: Gauge,
     failures: Counter,
-    refused_connections: Counter,
+    pub(crate) connections: ConnectionMetrics,
 }
 
 impl Default for Metrics {
@@ -64,7 +65,7 @@ impl Default for Metrics {
             }),
             expiry: Gauge::default(),
             failures: Counter::default(),
-            refused_connections: Counter::default(),
+            connections: ConnectionMetrics::default(),
         };
         // Create all series with 0, so that `rate()` sees the first increment.
         for webhook in WEBHOOKS {
@@ -107,7 +108,7 @@ impl Metrics {
         registry.register(
             "refused_connections",
             "Connections closed because their address has too many connections",
-            metrics.refused_connections.clone(),
+            metrics.connections.refused.clone(),
         );
         metrics
     }
@@ -136,10 +137,6 @@ impl Metrics {
     pub(crate) fn count_certificate_failure(&self) {
         self.failures.inc();
     }
-
-    pub(crate) fn count_refused_connection(&self) {
-        self.refused_connections.inc();
-    }
 }
 
 #[cfg(test)]
@@ -154,7 +151,7 @@ mod tests {
         metrics.record_review("validate", Outcome::Denied, duration);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
         metrics.count_certificate_failure();
-        metrics.count_refused_connection();
+        metrics.connections.refused.inc();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

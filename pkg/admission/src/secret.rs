@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use di_cache::call_with_timeout;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client,
@@ -9,12 +10,11 @@ use kube::{
 };
 
 use crate::{
-    api_call::{FIELD_MANAGER, call_with_timeout},
     certificate::ServingCert,
     certificate_check::needs_renewal,
     error::{Error, Result},
     renewal::Renewal,
-    settings::Settings,
+    settings::{CALL_TIMEOUT, FIELD_MANAGER, Settings},
 };
 
 const TYPE: &str = "kubernetes.io/tls";
@@ -34,9 +34,9 @@ pub(crate) async fn ensure_certificate(
     let names = settings.dns_names();
     for _ in 0..MAX_ATTEMPTS {
         let now = (settings.clock)();
-        let name = format!("Secret {}", settings.secret);
-        let found: Option<Secret> =
-            call_with_timeout("get", name, secrets.get_opt(&settings.secret)).await?;
+        let operation = || format!("get Secret {}", settings.secret);
+        let read = secrets.get_opt(&settings.secret);
+        let found: Option<Secret> = call_with_timeout(CALL_TIMEOUT, operation, read).await?;
         let serving_cert = found.as_ref().map(read_serving_cert);
         let (reason, serving_cert) = match (
             needs_renewal(serving_cert.as_ref(), &names[0], now),
@@ -95,10 +95,11 @@ async fn write_secret(
         ..PostParams::default()
     };
     let name = &settings.secret;
-    let label = format!("Secret {name}");
     if let Some(secret) = found {
         let secret = with_serving_cert(secret, serving_cert);
-        call_with_timeout("replace", label, secrets.replace(name, &params, &secret)).await?;
+        let operation = || format!("replace Secret {name}");
+        let write = secrets.replace(name, &params, &secret);
+        call_with_timeout(CALL_TIMEOUT, operation, write).await?;
     } else {
         let secret = Secret {
             metadata: ObjectMeta {
@@ -109,7 +110,8 @@ async fn write_secret(
             ..Secret::default()
         };
         let secret = with_serving_cert(secret, serving_cert);
-        call_with_timeout("create", label, secrets.create(&params, &secret)).await?;
+        let operation = || format!("create Secret {name}");
+        call_with_timeout(CALL_TIMEOUT, operation, secrets.create(&params, &secret)).await?;
     }
     Ok(())
 }

@@ -1,20 +1,22 @@
 //! The routes of the webhooks and the limits of their requests.
 
 mod body_memory;
-mod connections;
-mod peer_connections;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
-    BoxError, Router,
+    Router,
+    body::HttpBody,
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
-use http_body_util::{LengthLimitError, Limited};
-use tokio::time::timeout;
+use di_serve::{BodyError, Certificates, Limits, Server, read_body, tls_config};
+use tokio::net::TcpListener;
 
 use self::body_memory::{BodyMemory, MAX_BODY_BYTES, MemoryReservation};
 use crate::{
@@ -23,8 +25,6 @@ use crate::{
     metrics::{Metrics, Outcome},
     review::{self, ReviewOutcome, ReviewResponse},
 };
-
-pub use connections::{Limits, serve};
 
 /// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,6 +46,30 @@ pub fn router(access: Access, metrics: Metrics) -> Router {
             metrics,
             memory: BodyMemory::default(),
         })
+}
+
+/// Serves `router` over TLS with the current certificate of `certificates`.
+///
+/// After `shutdown` completes, it waits for the running requests and returns.
+///
+/// # Errors
+/// When TLS cannot be configured.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    certificates: Arc<Certificates>,
+    limits: Limits,
+    metrics: Metrics,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    let server = Server {
+        name: "webhooks",
+        limits,
+        tls: Some(tls_config(certificates).map_err(Error::Tls)?),
+        metrics: metrics.connections,
+    };
+    server.serve(listener, router, shutdown).await;
+    Ok(())
 }
 
 async fn handle_mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
@@ -76,30 +100,26 @@ impl Webhooks {
 
     /// Reads the body. Returns it with the reservation of its memory.
     async fn read_body(&self, request: Request) -> Result<(Vec<u8>, MemoryReservation)> {
-        let length = request.headers().get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
-            return Err(Error::BodyTooLarge);
-        }
-        let read = async {
-            let mut reservation = self.memory.new_reservation();
-            let mut body = Limited::new(request.into_body(), MAX_BODY_BYTES);
-            // Copy the frames into one buffer at once: unused space in the buffers of the frames
-            // would multiply the memory.
-            let mut bytes = Vec::with_capacity(length.unwrap_or_default());
-            while let Some(data) = reservation.next_frame(&mut body).await {
-                bytes.extend_from_slice(&data?);
-            }
-            Ok((bytes, reservation))
-        };
-        match timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(read)) => Ok(read),
-            Ok(Err::<_, BoxError>(error)) if error.is::<LengthLimitError>() => {
-                Err(Error::BodyTooLarge)
-            }
-            Ok(Err(_)) => Err(Error::BodyIncomplete),
-            Err(_) => Err(Error::BodyTimeout),
-        }
+        let mut reservation = self.memory.new_reservation();
+        let read = read_body(
+            request.into_body(),
+            MAX_BODY_BYTES,
+            BODY_TIMEOUT,
+            |mut body| async move {
+                // Copy the frames into one buffer at once: unused space in the buffers of the frames
+                // would multiply the memory.
+                let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower())?);
+                while let Some(data) = reservation.next_frame(&mut body).await {
+                    bytes.extend_from_slice(&data?);
+                }
+                Ok((bytes, reservation))
+            },
+        );
+        read.await.map_err(|error| match error {
+            BodyError::TooLarge(_) => Error::BodyTooLarge,
+            BodyError::Incomplete => Error::BodyIncomplete,
+            BodyError::Timeout => Error::BodyTimeout,
+        })
     }
 
     fn build_response(
@@ -145,5 +165,3 @@ fn status_code(error: &Error) -> StatusCode {
 mod peer_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tls_tests;

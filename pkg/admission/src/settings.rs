@@ -3,6 +3,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use di_api::names;
 use jiff::Timestamp;
 
+/// Field manager of the webhooks' writes.
+pub(crate) const FIELD_MANAGER: &str = "di-webhook";
+/// Time limit of a call to the API server.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Settings of the webhook server and its certificate.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -5,6 +5,7 @@
 //! based on a state older than the last own write. See docs/decisions/0001.
 
 mod by_uid;
+mod call;
 mod connection;
 mod feed;
 mod job_stream;
@@ -22,6 +23,7 @@ mod watch_backoff;
 mod watch_errors;
 mod write;
 
+pub use call::{CallError, call_with_timeout};
 pub use connection::build_client;
 pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,

@@ -2,6 +2,8 @@
 
 use std::{future::Future, time::Duration};
 
+use di_cache::{CallError, call_with_timeout};
+
 use crate::{Error, context::Context, error::Result, metrics::WriteLabels};
 
 impl Context {
@@ -53,15 +55,14 @@ pub(crate) async fn with_timeout<T>(
     operation: impl FnOnce() -> String,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T> {
-    match tokio::time::timeout(timeout, call).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(source)) => Err(Error::Api {
-            operation: operation(),
-            source: Box::new(source),
-        }),
-        Err(_) => Err(Error::Timeout {
-            operation: operation(),
-            seconds: timeout.as_secs(),
-        }),
+    Ok(call_with_timeout(timeout, operation, call).await?)
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Api { operation, source } => Self::Api { operation, source },
+            CallError::Timeout { operation, seconds } => Self::Timeout { operation, seconds },
+        }
     }
 }

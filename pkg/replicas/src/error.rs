@@ -1,4 +1,5 @@
 use axum::http::StatusCode;
+use di_cache::CallError;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -35,21 +36,20 @@ pub(crate) enum Error {
     /// A transient error.
     #[error("{0}; try again")]
     Unavailable(String),
-    /// The API server did not answer in time.
-    #[error("cannot {0}: the API server did not respond in time; try again")]
-    Timeout(&'static str),
-    /// The API server rejected a call or could not be reached.
-    #[error("{}", api_error_message(.doing, .source))]
-    Api {
-        /// The call, as a verb and its object.
-        doing: &'static str,
-        /// The error of the call.
-        #[source]
-        source: Box<kube::Error>,
-    },
+    /// A call to the API server failed or timed out.
+    #[error("{}", call_error_message(.0))]
+    Call(#[from] CallError),
 }
 
-fn api_error_message(doing: &str, source: &kube::Error) -> String {
+fn call_error_message(error: &CallError) -> String {
+    let (doing, source) = match error {
+        CallError::Api { operation, source } => (operation, &**source),
+        CallError::Timeout { operation, .. } => {
+            return format!(
+                "cannot {operation}: the API server did not respond in time; try again"
+            );
+        }
+    };
     match source {
         kube::Error::Api(status) if is_rejected(status.code) => {
             format!(
@@ -78,7 +78,7 @@ fn is_rejected(code: u16) -> bool {
 impl Error {
     /// Whether another client has changed the object since it was read.
     pub(crate) fn is_conflict_response(&self) -> bool {
-        matches!(self, Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_conflict()))
+        matches!(self, Self::Call(CallError::Api { source, .. }) if matches!(&**source, kube::Error::Api(status) if status.is_conflict()))
     }
 
     /// Whether a retry can succeed.
@@ -101,8 +101,10 @@ impl Error {
             Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::MethodNotSupported => StatusCode::NOT_IMPLEMENTED,
-            Self::Unavailable(_) | Self::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Api { source, .. } => match &**source {
+            Self::Unavailable(_) | Self::Call(CallError::Timeout { .. }) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Call(CallError::Api { source, .. }) => match &**source {
                 kube::Error::Api(status) if status.is_not_found() => StatusCode::NOT_FOUND,
                 kube::Error::Api(status) if is_rejected(status.code) => StatusCode::BAD_REQUEST,
                 kube::Error::SerdeError(_) => StatusCode::INTERNAL_SERVER_ERROR,

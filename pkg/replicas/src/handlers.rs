@@ -8,16 +8,16 @@ pub(crate) mod report_failed;
 
 use axum::{
     Json,
-    body::{Body, Bytes, HttpBody},
+    body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
 use di_api::{Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{Job, Listing, find_entry, port_of_entry};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use di_serve::BodyError;
+use http_body_util::{BodyExt, Collected};
 use kube::ResourceExt;
 use serde::Serialize;
-use tokio::time::timeout;
 
 use crate::{
     authorize::{
@@ -46,20 +46,12 @@ fn result_message(is_empty: bool, done: &'static str) -> &'static str {
 }
 
 async fn read_body(state: &SharedState, body: Body) -> Result<Bytes> {
-    let limit = state.settings.max_body;
-    // A too large Content-Length is rejected without reading the body.
-    if usize::try_from(body.size_hint().lower()).map_or(true, |least| least > limit) {
-        return Err(Error::BodyTooLarge(limit));
-    }
-    let collected = Limited::new(body, limit).collect();
-    match timeout(state.settings.body_timeout, collected).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge(limit)),
-        Ok(Err(_)) => Err(Error::Invalid("the request body is incomplete".to_owned())),
-        Err(_) => Err(Error::Invalid(
-            "timed out waiting for the request body".to_owned(),
-        )),
-    }
+    let (most, limit) = (state.settings.max_body, state.settings.body_timeout);
+    let body = di_serve::read_body(body, most, limit, BodyExt::collect).await;
+    body.map(Collected::to_bytes).map_err(|error| match error {
+        BodyError::TooLarge(most) => Error::BodyTooLarge(most),
+        error => Error::Invalid(error.to_string()),
+    })
 }
 
 /// Finds the job that has this aggregator in its plan. Reads the job live if the cache has no such

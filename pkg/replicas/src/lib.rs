@@ -5,7 +5,6 @@
 //! per request. The reconciler creates and deletes the pods.
 
 mod authorize;
-mod connection_counter;
 mod endpoint;
 mod error;
 #[cfg(test)]

@@ -1,12 +1,12 @@
 use std::{fmt, sync::Arc};
 
 use di_cache::WatchErrors;
+use di_serve::ConnectionMetrics;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -21,8 +21,7 @@ pub struct Metrics {
     pub(crate) planned: Counter,
     pub(crate) released: Counter,
     pub(crate) replaced: Counter,
-    pub(crate) connections: Gauge,
-    pub(crate) refused_connections: Counter,
+    pub(crate) connections: ConnectionMetrics,
     pub(crate) watch_errors: WatchErrors,
     registry: Arc<Registry>,
 }
@@ -60,8 +59,13 @@ impl Default for Metrics {
             "Duration of requests in seconds",
             duration.clone(),
         );
-        let connections = Gauge::default();
-        all.register("connections", "Open connections", connections.clone());
+        let connections = ConnectionMetrics::default();
+        all.register("connections", "Open connections", connections.open.clone());
+        all.register(
+            "refused_connections",
+            "Connections closed because their source address had too many",
+            connections.refused.clone(),
+        );
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             all.register(name, help, counter.clone());
@@ -81,10 +85,6 @@ impl Default for Metrics {
             ),
             released: counter("released", "Replicas removed by coordinators"),
             replaced: counter("replaced", "Replicas reported as failed and replaced"),
-            refused_connections: counter(
-                "refused_connections",
-                "Connections closed because their source address had too many",
-            ),
             watch_errors,
             registry: Arc::new(registry),
         }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use di_cache::{JobCache, JobView, Key, PodCache};
+use di_cache::{JobCache, JobView, Key, PodCache, call_with_timeout};
 use futures::FutureExt;
 use kube::{Api, Client};
 use tokio::{sync::Semaphore, time::timeout};
@@ -209,11 +209,5 @@ pub(crate) async fn call_api<T>(
     doing: &'static str,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T> {
-    match timeout(API_CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(|source| Error::Api {
-            doing,
-            source: Box::new(source),
-        }),
-        Err(_) => Err(Error::Timeout(doing)),
-    }
+    Ok(call_with_timeout(API_CALL_TIMEOUT, || doing.to_owned(), call).await?)
 }

@@ -10,6 +10,8 @@ use crate::review::LARGE_BODY_BYTES;
 /// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
 pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 const KIB: usize = 1024;
+/// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
+pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 /// Memory for all bodies: thousands of usual bodies, or six of the maximum size.
 const TOTAL_BYTES: usize = 24 << 20;
 /// Memory that is reserved before each read: an HTTP/2 frame, or one read of HTTP/1.
@@ -29,7 +31,8 @@ pub(super) struct BodyMemory {
 /// The memory of one body. It is released when dropped.
 pub(super) struct MemoryReservation {
     memory: BodyMemory,
-    bytes: usize,
+    /// Number of bytes that were received.
+    received: usize,
     permit: Option<OwnedSemaphorePermit>,
     overflow_permit: Option<OwnedSemaphorePermit>,
 }
@@ -50,7 +53,7 @@ impl BodyMemory {
     pub(super) fn new_reservation(&self) -> MemoryReservation {
         MemoryReservation {
             memory: self.clone(),
-            bytes: 0,
+            received: 0,
             permit: None,
             overflow_permit: None,
         }
@@ -81,16 +84,13 @@ impl MemoryReservation {
             if body.is_end_stream() {
                 return None;
             }
-            self.reserve_more(FRAME_BYTES).await;
+            self.resize(self.received + FRAME_BYTES).await;
             let polled = poll!(body.frame());
             let polled = polled.map_ok(|frame| frame.into_data().unwrap_or_default());
-            let received = match &polled {
-                Poll::Ready(Some(Ok(data))) => data.len(),
-                _ => 0,
-            };
-            self.release_bytes(FRAME_BYTES.saturating_sub(received));
-            self.reserve_more(received.saturating_sub(FRAME_BYTES))
-                .await;
+            if let Poll::Ready(Some(Ok(data))) = &polled {
+                self.received += data.len();
+            }
+            self.resize(self.received).await;
             if let Poll::Ready(next) = polled {
                 return next;
             }
@@ -99,47 +99,31 @@ impl MemoryReservation {
         }
     }
 
-    /// Waits until `bytes` more are reserved.
-    async fn reserve_more(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        let missing_kib = self.bytes.div_ceil(KIB).saturating_sub(self.reserved_kib());
-        if missing_kib == 0 || self.overflow_permit.is_some() {
-            return;
-        }
-        let missing_kib = u32::try_from(missing_kib).unwrap_or(u32::MAX);
-        // The semaphores are never closed, so this cannot fail.
-        tokio::select! {
-            biased;
-            acquired = self.memory.free_kib.clone().acquire_many_owned(missing_kib) => {
-                match (&mut self.permit, acquired.ok()) {
-                    (Some(permit), Some(acquired)) => permit.merge(acquired),
-                    (permit, acquired) => *permit = acquired,
-                }
-            }
-            acquired = self.memory.overflow.clone().acquire_owned() => {
-                self.overflow_permit = acquired.ok();
-            }
-        }
-    }
-
-    /// Releases the memory of `bytes` that are not needed.
-    fn release_bytes(&mut self, bytes: usize) {
-        self.bytes -= bytes;
-        let needed_kib = self.bytes.div_ceil(KIB);
-        if let Some(excess_kib) = self.reserved_kib().checked_sub(needed_kib) {
+    /// Changes the reservation to this size. Waits for memory if it grows.
+    async fn resize(&mut self, bytes: usize) {
+        let kib = bytes.div_ceil(KIB);
+        let permit = self.permit.as_ref();
+        let reserved = permit.map_or(0, OwnedSemaphorePermit::num_permits);
+        if kib <= reserved {
             // The body fits again: another one can use the overflow.
             self.overflow_permit = None;
-            drop(
-                self.permit
-                    .as_mut()
-                    .and_then(|permit| permit.split(excess_kib)),
-            );
+            let permit = self.permit.as_mut();
+            drop(permit.and_then(|permit| permit.split(reserved - kib)));
+        } else if self.overflow_permit.is_none() {
+            let missing = u32::try_from(kib - reserved).unwrap_or(u32::MAX);
+            // The semaphores are never closed, so this cannot fail.
+            tokio::select! {
+                biased;
+                acquired = self.memory.free_kib.clone().acquire_many_owned(missing) => {
+                    match (&mut self.permit, acquired.ok()) {
+                        (Some(permit), Some(acquired)) => permit.merge(acquired),
+                        (permit, acquired) => *permit = acquired,
+                    }
+                }
+                acquired = self.memory.overflow.clone().acquire_owned() => {
+                    self.overflow_permit = acquired.ok();
+                }
+            }
         }
-    }
-
-    /// Memory of this body in KiB, without the overflow.
-    fn reserved_kib(&self) -> usize {
-        let permit = self.permit.as_ref();
-        permit.map_or(0, OwnedSemaphorePermit::num_permits)
     }
 }

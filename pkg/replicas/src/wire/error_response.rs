@@ -17,7 +17,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        if let Self::Api { .. } | Self::Timeout(_) = self {
+        if let Self::Call(_) = self {
             warn!(
                 error = &self as &dyn std::error::Error,
                 "Request failed: API server error"

@@ -1,4 +1,5 @@
 use di_api::Role;
+use di_cache::CallError;
 use serde_json::json;
 
 use crate::{Settings, error::Error, fixture::*};
@@ -126,18 +127,18 @@ fn f30_api_server_errors_map_to_status_codes() {
             "Reason"
         };
         let status = kube::core::Status::failure("detail", reason).with_code(api_code);
-        let error = Error::Api {
-            doing: "write",
+        let error = Error::from(CallError::Api {
+            operation: "write".to_owned(),
             source: Box::new(kube::Error::Api(Box::new(status))),
-        };
+        });
         assert_eq!(error.status_code(), code, "{api_code}");
         assert!(error.to_string().contains("detail"), "{error}");
     }
     let unreadable = serde_json::from_str::<u8>("text").unwrap_err();
-    let error = Error::Api {
-        doing: "write",
+    let error = Error::from(CallError::Api {
+        operation: "write".to_owned(),
         source: Box::new(kube::Error::SerdeError(unreadable)),
-    };
+    });
     assert_eq!(error.status_code(), 500, "a retry returns the same");
     let message = error.to_string();
     assert!(

@@ -9,8 +9,6 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-use crate::{Error, Result};
-
 /// The certificate for new connections. It can be replaced at any time.
 #[derive(Debug, Default)]
 pub struct Certificates {
@@ -25,8 +23,7 @@ impl Certificates {
     }
 
     /// The certificate for new connections.
-    #[cfg(test)]
-    pub(crate) fn current_certificate(&self) -> Option<Arc<CertifiedKey>> {
+    pub fn current_certificate(&self) -> Option<Arc<CertifiedKey>> {
         self.current.load_full()
     }
 
@@ -38,22 +35,25 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current.load_full()
+        self.current_certificate()
     }
 }
 
 /// The crypto provider. It is explicit because a process can link several providers, and rustls
 /// then has no default. See docs/decisions/0006.
-pub(crate) fn crypto_provider() -> Arc<CryptoProvider> {
+pub fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-pub(crate) fn server_config(certificates: Arc<Certificates>) -> Result<ServerConfig> {
+/// TLS 1.2 and 1.3 with the current certificate of `certificates`, for HTTP/1 and HTTP/2.
+///
+/// # Errors
+/// When the crypto provider supports neither version.
+pub fn tls_config(certificates: Arc<Certificates>) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(crypto_provider())
-        .with_protocol_versions(&[&TLS12, &TLS13])
-        .map_err(Error::Tls)?
+        .with_protocol_versions(&[&TLS12, &TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(Arc::new(config))
 }
