@@ -1,7 +1,6 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use di_cache::CallError;
-use di_serve::BodyError;
 
 use crate::renewal::Renewal;
 
@@ -12,9 +11,19 @@ pub enum Error {
     #[error("malformed AdmissionReview: {0}")]
     Malformed(String),
 
-    /// The body of a request cannot be read.
-    #[error("{}", body_error_message(.0))]
-    Body(BodyError),
+    /// The body of a request exceeds the limit.
+    #[error(
+        "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size"
+    )]
+    BodyTooLarge,
+
+    /// The body of a request ended early.
+    #[error("the request body is incomplete")]
+    BodyIncomplete,
+
+    /// The body of a request did not arrive in time.
+    #[error("timed out waiting for the request body")]
+    BodyTimeout,
 
     /// A response cannot be encoded as JSON.
     #[error("cannot encode the response to an AdmissionReview")]
@@ -67,16 +76,6 @@ pub enum Error {
     /// The server stopped without a shutdown request.
     #[error("the webhook server stopped unexpectedly")]
     Stopped,
-}
-
-fn body_error_message(error: &BodyError) -> String {
-    match error {
-        BodyError::TooLarge(_) => {
-            "the AdmissionReview is larger than 4 MiB, the limit for two objects of the maximum size"
-                .to_owned()
-        }
-        _ => error.to_string(),
-    }
 }
 
 impl Error {

@@ -115,7 +115,11 @@ impl Webhooks {
                 Ok((bytes, reservation))
             },
         );
-        read.await.map_err(Error::Body)
+        read.await.map_err(|error| match error {
+            BodyError::TooLarge(_) => Error::BodyTooLarge,
+            BodyError::Incomplete => Error::BodyIncomplete,
+            BodyError::Timeout => Error::BodyTimeout,
+        })
     }
 
     fn build_response(
@@ -150,9 +154,9 @@ impl Webhooks {
 
 fn status_code(error: &Error) -> StatusCode {
     match error {
-        Error::Malformed(_) | Error::Body(BodyError::Incomplete) => StatusCode::BAD_REQUEST,
-        Error::Body(BodyError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
-        Error::Body(BodyError::Timeout) => StatusCode::REQUEST_TIMEOUT,
+        Error::Malformed(_) | Error::BodyIncomplete => StatusCode::BAD_REQUEST,
+        Error::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
