@@ -1,12 +1,18 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
 mod args;
+mod exit_code;
 mod standalone;
+mod storage;
 mod terminal;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
+use self::{
+    args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs},
+    exit_code::{TERMINATED, exit_code},
+    storage::open_storage,
+};
 use di_worker_lib::{
     Error, Result, chain,
     coordinator::{
@@ -29,11 +35,7 @@ use di_worker_lib::{
         tasks::TaskWorker,
     },
     sampler::collector::Collector,
-    storage::{Storage, blocking::run_blocking},
 };
-
-/// Exit code of a process that SIGTERM ends, as in a shell.
-const TERMINATED: u8 = 128 + 15;
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse_or_exit();
@@ -103,15 +105,6 @@ async fn run_coordinator(args: CoordinatorArgs) -> Result<ExitCode> {
     Ok(exit_code(outcome))
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
-    match outcome {
-        // A training that was ended by an exit call must not be restarted.
-        Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
-        Outcome::Unsolved | Outcome::TimedOut => ExitCode::FAILURE,
-        Outcome::Interrupted => ExitCode::from(TERMINATED),
-    }
-}
-
 /// Exit code of a replica without an error. After a signal it must not be 0: the replica has to be
 /// replaced.
 fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
@@ -120,14 +113,6 @@ fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
     } else {
         Outcome::Ended
     })
-}
-
-/// Opens the storage; none if a signal arrives meanwhile.
-async fn open_storage(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
-    tokio::select! {
-        opened = run_blocking(move || Storage::open(&storage)) => opened.map(Some),
-        () = shutdown.wait_requested() => Ok(None),
-    }
 }
 
 async fn run_collector(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCode> {

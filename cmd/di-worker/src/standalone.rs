@@ -16,7 +16,7 @@ use di_worker_lib::{
     storage::blocking::run_blocking,
 };
 
-use crate::{args::StandaloneArgs, exit_code, open_storage};
+use crate::{args::StandaloneArgs, exit_code::exit_code, storage::open_storage};
 
 /// Trains to the end.
 pub async fn run_serial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {

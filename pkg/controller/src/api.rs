@@ -1,10 +1,10 @@
 //! Requests to the API server: counted, limited in number, and with a timeout.
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
-use di_cache::{CallError, call_with_timeout};
+use di_cache::call_with_timeout;
 
-use crate::{Error, context::Context, error::Result, metrics::WriteLabels};
+use crate::{context::Context, error::Result, metrics::WriteLabels};
 
 impl Context {
     /// Sends one write: limited in number over all jobs, with a timeout, and only while this
@@ -27,7 +27,7 @@ impl Context {
             }
             call.await
         });
-        with_timeout(self.settings.call_timeout, operation, call).await
+        Ok(call_with_timeout(self.settings.call_timeout, operation, call).await?)
     }
 
     /// Reads one object, with a timeout.
@@ -38,7 +38,7 @@ impl Context {
         call: impl Future<Output = kube::Result<T>>,
     ) -> Result<T> {
         self.count_request("get", resource);
-        with_timeout(self.settings.call_timeout, operation, call).await
+        Ok(call_with_timeout(self.settings.call_timeout, operation, call).await?)
     }
 
     fn count_request(&self, verb: &'static str, resource: &'static str) {
@@ -46,23 +46,5 @@ impl Context {
             .writes
             .get_or_create(&WriteLabels { verb, resource })
             .inc();
-    }
-}
-
-/// Awaits a request to the API server with a timeout. `operation` describes it in errors.
-pub(crate) async fn with_timeout<T>(
-    timeout: Duration,
-    operation: impl FnOnce() -> String,
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T> {
-    Ok(call_with_timeout(timeout, operation, call).await?)
-}
-
-impl From<CallError> for Error {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Api { operation, source } => Self::Api { operation, source },
-            CallError::Timeout { operation, seconds } => Self::Timeout { operation, seconds },
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use di_api::Reason;
+use di_cache::CallError;
 use kube::core::Status;
 
 /// Cause in the API server's response to a create in a namespace that is being deleted.
@@ -191,6 +192,15 @@ impl Error {
             source = error.source();
         }
         text
+    }
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Api { operation, source } => Self::Api { operation, source },
+            CallError::Timeout { operation, seconds } => Self::Timeout { operation, seconds },
+        }
     }
 }
 

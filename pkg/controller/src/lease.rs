@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use di_cache::call_with_timeout;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease as LeaseObject, LeaseSpec},
@@ -18,7 +19,7 @@ use rand::RngExt;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::{Error, api::with_timeout, error::Result};
+use crate::{Error, error::Result};
 
 /// Settings of a lease, with the field names of client-go's leader election.
 #[derive(Clone, Debug)]
@@ -221,12 +222,8 @@ impl Lease {
     }
 
     async fn get_lease(&self) -> Result<Option<LeaseObject>> {
-        with_timeout(
-            self.settings.retry_period,
-            || self.describe("get"),
-            self.api.get_opt(&self.settings.name),
-        )
-        .await
+        let call = self.api.get_opt(&self.settings.name);
+        Ok(call_with_timeout(self.settings.retry_period, || self.describe("get"), call).await?)
     }
 
     async fn create_lease(&self) -> Result<bool> {
@@ -238,14 +235,10 @@ impl Lease {
             spec: Some(self.lease_spec(None, Some(&self.settings.identity))),
         };
         let params = PostParams::default();
-        write_succeeded(
-            with_timeout(
-                self.settings.retry_period,
-                || self.describe("create"),
-                self.api.create(&params, &lease),
-            )
-            .await,
-        )
+        let call = self.api.create(&params, &lease);
+        let operation = || self.describe("create");
+        let written = call_with_timeout(self.settings.retry_period, operation, call).await;
+        write_succeeded(written.map_err(Error::from))
     }
 
     /// Replaces the observed version of the lease. Returns false on a conflict.
@@ -257,7 +250,8 @@ impl Lease {
         let params = PostParams::default();
         let call = self.api.replace(&self.settings.name, &params, &lease);
         let operation = || self.describe("write");
-        write_succeeded(with_timeout(self.settings.retry_period, operation, call).await)
+        let written = call_with_timeout(self.settings.retry_period, operation, call).await;
+        write_succeeded(written.map_err(Error::from))
     }
 
     fn describe(&self, verb: &str) -> String {

@@ -8,7 +8,10 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{Observed, ReconcileError, learner_groups, loss};
+use super::{
+    learner_groups, loss,
+    observed::{Observed, ReconcileError},
+};
 
 /// Message of a suspended job.
 pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";

@@ -11,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    Action, EventRecord, Observed, Step, loss,
+    loss,
+    observed::Observed,
+    outcome::{Action, EventRecord, Step},
     phase::{finish_job, reset_phase, set_not_running},
 };
 

@@ -4,7 +4,7 @@ use di_api::{DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
 use di_plan::{Stage, is_ready};
 use kube::ResourceExt;
 
-use super::Observed;
+use super::observed::Observed;
 
 pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
     status.replica_status.clear();

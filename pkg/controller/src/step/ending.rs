@@ -12,8 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups,
+    conditions, coordinator, learner_groups,
     loss::has_completed,
+    observed::Observed,
+    outcome::{Action, EventRecord, Step},
     phase::{finish_job, reset_phase, set_not_running},
 };
 

@@ -10,7 +10,11 @@ use di_plan::{
 };
 use kube::ResourceExt;
 
-use super::{EventRecord, Observed, Step, loss::ReplicaLoss};
+use super::{
+    loss::ReplicaLoss,
+    observed::Observed,
+    outcome::{EventRecord, Step},
+};
 
 /// The nodes are listed within this time after the start, or their watch reports an error.
 const NODE_LIST_DELAY: Duration = Duration::from_secs(1);

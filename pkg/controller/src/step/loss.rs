@@ -7,7 +7,7 @@ use di_plan::{MAX_BACKOFF_SECONDS, PodView, Stage};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Observed;
+use super::observed::Observed;
 
 /// Why a replica is replaced.
 pub(super) struct ReplicaLoss {

@@ -3,7 +3,10 @@
 use di_api::{ConditionType, Phase, Reason, find_condition, is_condition_true};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{EventRecord, Observed, Step};
+use super::{
+    observed::Observed,
+    outcome::{EventRecord, Step},
+};
 
 /// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
 /// status is written. See docs/decisions/0002.

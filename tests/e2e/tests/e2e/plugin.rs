@@ -4,8 +4,8 @@ use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
 use di_e2e::{
-    MISNAMED_MESSAGE, Namespace, Output, eventually, exec, idle_job, job, kubectl, kubectl_di, misnamed_job,
-    owned_pods, status, wait_for_phase,
+    MISNAMED_MESSAGE, Namespace, Output, eventually, exec, idle_job, job, kubectl, kubectl_di,
+    misnamed_job, owned_pods, status, wait_for_phase,
 };
 use serde_json::json;
 use tokio::{

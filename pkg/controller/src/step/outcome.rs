@@ -1,0 +1,145 @@
+//! What a step results in: the status, the actions and the events.
+
+use std::time::Duration;
+
+use di_api::{DIJobStatus, PlanEntry, Reason, Role};
+use di_plan::{PodView, ServiceView};
+
+/// Result of the step. The status is written first; the actions are applied once it is persisted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Step {
+    /// The desired status.
+    pub status: DIJobStatus,
+    /// Writes that follow from the status.
+    pub actions: Vec<Action>,
+    /// Events since the status was last written.
+    pub events: Vec<EventRecord>,
+    /// Delay of the next reconcile if nothing changes.
+    pub requeue_after: Option<Duration>,
+    /// Pods that must be read from the API server before the next decision, because the cache and
+    /// the plan disagree.
+    pub needs_live_read: Vec<String>,
+}
+
+impl Step {
+    pub(crate) fn requeue_within(&mut self, delay: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
+    }
+}
+
+/// One write to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Create the pod of a replica.
+    CreatePod(PlanEntry),
+    /// Create the service of a replica.
+    CreateService(PlanEntry),
+    /// Delete the pod with this name and UID, with its own grace period.
+    DeletePod {
+        /// Name of the pod.
+        name: String,
+        /// UID of the pod.
+        uid: String,
+    },
+    /// Stop the containers of the pod with this name and UID, and keep the pod for its logs.
+    StopPod {
+        /// Name of the pod.
+        name: String,
+        /// UID of the pod.
+        uid: String,
+    },
+    /// Delete the service with this name and UID.
+    DeleteService {
+        /// Name of the service.
+        name: String,
+        /// UID of the service.
+        uid: String,
+    },
+    /// Delete the job after its TTL.
+    DeleteJob,
+}
+
+impl Action {
+    /// Returns true if the action creates the coordinator's pod.
+    pub(crate) fn creates_coordinator(&self) -> bool {
+        matches!(self, Self::CreatePod(entry) if entry.role == Role::Coordinator)
+    }
+
+    /// Returns resource and name of the object that the action creates.
+    pub(crate) fn created_object(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::CreatePod(entry) => Some(("pods", entry.name.clone())),
+            Self::CreateService(entry) => Some(("services", entry.name.clone())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn delete_pod(pod: &PodView) -> Self {
+        Self::DeletePod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+
+    pub(super) fn stop_pod(pod: &PodView) -> Self {
+        Self::StopPod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+
+    pub(super) fn delete_service(service: &ServiceView) -> Self {
+        Self::DeleteService {
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        }
+    }
+}
+
+/// A Kubernetes event to emit about the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventRecord {
+    /// True for type `Warning`, false for `Normal`.
+    pub warning: bool,
+    /// Reason of the event.
+    pub reason: Reason,
+    /// Message of the event. Events with the same reason and message are counted together.
+    pub message: String,
+    /// Resource that is retried. Events with the same key are counted together even if their
+    /// messages differ.
+    pub series_key: Option<&'static str>,
+}
+
+impl EventRecord {
+    /// Creates an event of type `Normal`.
+    pub fn normal(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            warning: false,
+            reason,
+            message: message.into(),
+            series_key: None,
+        }
+    }
+
+    /// Creates an event of type `Warning`.
+    pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            warning: true,
+            ..Self::normal(reason, message)
+        }
+    }
+}
+
+/// Maximum number of names in the message of an event.
+const MAX_LISTED_NAMES: usize = 5;
+
+/// Joins names for the message of an event. Names above the maximum are counted.
+pub(crate) fn join_names(names: &[&str]) -> String {
+    match names.len().saturating_sub(MAX_LISTED_NAMES) {
+        0 => names.join(", "),
+        more => {
+            let listed = names[..MAX_LISTED_NAMES].join(", ");
+            format!("{listed} and {more} more")
+        }
+    }
+}
