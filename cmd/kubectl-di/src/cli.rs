@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Create, watch, scale and delete reinforcement-learning jobs (DIJobs).
+/// Create, watch and scale reinforcement-learning jobs (DIJobs).
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-di",

@@ -1,4 +1,4 @@
-//! kubectl di: create, watch, scale and delete DIJobs.
+//! kubectl di: create, watch and scale DIJobs.
 
 mod cli;
 mod completion;
