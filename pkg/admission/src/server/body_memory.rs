@@ -7,8 +7,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::review::LARGE_BODY_BYTES;
 
-/// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
-pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 const KIB: usize = 1024;
 /// Maximum size of a body: the new and the old object of 1.5 MiB each, the limit of etcd.
 pub(super) const MAX_BODY_BYTES: usize = 4 << 20;

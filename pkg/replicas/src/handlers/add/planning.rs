@@ -119,7 +119,7 @@ fn plan_replicas(
             plan,
             *role,
             &role_request,
-            &has_ended,
+            has_ended,
             &mut RandomSuffixes,
             Timestamp::now(),
         );
@@ -154,7 +154,7 @@ fn check_aggregator_ports(
 /// the place. A job that has more pods already keeps them.
 fn check_quota(
     job: &JobView,
-    plan: &mut Vec<PlanEntry>,
+    plan: &mut [PlanEntry],
     pods_before: usize,
     most: usize,
 ) -> Result<()> {
