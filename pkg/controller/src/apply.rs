@@ -116,7 +116,7 @@ struct Sender<'a> {
     permits: Semaphore,
 }
 
-impl<'a> Sender<'a> {
+impl Sender<'_> {
     /// Sends groups of similar actions at the same time.
     async fn send_all<'b>(&self, actions: Vec<&'b Action>) -> Vec<ActionResult<'b>> {
         // Boxed, because the compiler cannot prove that futures of a closure over borrows are

@@ -76,7 +76,7 @@ pub(crate) async fn verify_live(
         .await;
     let (found, failed): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     if found.is_empty() {
-        return failed.into_iter().map(|result| result.map(drop)).collect();
+        return failed.into_iter().try_for_each(|result| result.map(drop));
     }
     observed.live_reads.extend(found.into_iter().flatten());
     observed.pods = context.pods.list_by_job(key);

@@ -77,7 +77,7 @@ pub(super) fn exists_or_is_created(observed: &Observed, step: &Step) -> bool {
 
 /// Returns the ended coordinator pod and its end: the observed pod, or its final state if it was
 /// deleted before its end was observed.
-fn ended_coordinator<'a>(observed: &'a Observed) -> Option<(&'a PodView, &'a End)> {
+fn ended_coordinator(observed: &Observed) -> Option<(&PodView, &End)> {
     let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     let pod = pod.or(observed.final_coordinator_state.as_ref())?;
     Some((pod, pod.end.as_deref()?))

@@ -131,7 +131,7 @@ impl EventRecord {
 }
 
 /// Maximum number of names in the message of an event.
-const MAX_LISTED_NAMES: usize = 5;
+pub(super) const MAX_LISTED_NAMES: usize = 5;
 
 /// Joins names for the message of an event. Names above the maximum are counted.
 pub(crate) fn join_names(names: &[&str]) -> String {

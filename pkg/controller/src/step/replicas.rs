@@ -11,14 +11,14 @@ use di_plan::{
 use kube::ResourceExt;
 
 use super::{
-    MAX_LISTED_NAMES, coordinator,
+    coordinator,
     learner_groups::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
     },
     loss::{backoff_remaining, find_loss, has_completed},
     observed::Observed,
-    outcome::{Action, EventRecord, Step, join_names},
+    outcome::{Action, EventRecord, MAX_LISTED_NAMES, Step, join_names},
 };
 
 pub(super) fn reconcile_replicas(
