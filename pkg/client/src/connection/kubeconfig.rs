@@ -145,7 +145,7 @@ fn read_error_message(path: &Path, error: &KubeconfigError) -> String {
         KubeconfigError::ReadConfig(reason, _) => reason,
         other => other,
     };
-    format!("error loading config file {path:?}: {reason}")
+    format!("error loading config file \"{}\": {reason}", path.display())
 }
 
 /// Drops empty names, as kubectl does. kube would look for an object with an empty name.
