@@ -102,19 +102,19 @@ mod tests {
             };
             StatusChange::between(Some(&old), &step)
         };
-        let creates = || vec![Action::CreatePod(entry("one"))];
-        assert_eq!(change_to(&old, creates()), StatusChange::None);
+        let create_pod = || vec![Action::CreatePod(entry("one"))];
+        assert_eq!(change_to(&old, create_pod()), StatusChange::None);
 
         let mut counted = old.clone();
         counted.collectors_ready = Some("1/2".to_owned());
         assert_eq!(change_to(&counted, vec![]), StatusChange::Minor);
-        assert_eq!(change_to(&counted, creates()), StatusChange::AfterActions);
+        assert_eq!(change_to(&counted, create_pod()), StatusChange::AfterActions);
 
         let mut created = counted.clone();
         created.phase = Some(Phase::Created);
         created.plan[0].uid = Some("u".to_owned());
         assert_eq!(change_to(&created, vec![]), StatusChange::Minor);
-        assert_eq!(change_to(&created, creates()), StatusChange::Plan);
+        assert_eq!(change_to(&created, create_pod()), StatusChange::Plan);
         created.phase = Some(Phase::Succeeded);
         assert_eq!(change_to(&created, vec![]), StatusChange::Urgent);
 

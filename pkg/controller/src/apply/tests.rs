@@ -422,8 +422,8 @@ async fn failing_object_does_not_block_similar_ones() {
         let failed = apply(&context, &job, &key, &creates).await.unwrap_err();
         context.backoff.record_failure(&key, &failed.error);
         let requests = mock.requests();
-        let created: Vec<_> = requests.iter().map(MockRequest::object_name).collect();
-        missing.retain(|entry| entry.index == 13 || !created.contains(&entry.name.as_str()));
+        let names: Vec<_> = requests.iter().map(MockRequest::object_name).collect();
+        missing.retain(|entry| entry.index == 13 || !names.contains(&entry.name.as_str()));
         if missing.len() == 1 {
             break;
         }
