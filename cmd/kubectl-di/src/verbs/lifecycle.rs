@@ -126,21 +126,20 @@ impl Status {
             .target
             .call_handle(LifecycleRequest::Status, DryRun::None, globals);
         let called = called.await?;
-        match self.output.and_then(Format::objects) {
-            Some(format) => print_statuses(&called, format, out)?,
-            None => {
-                let is_wide = self.output == Some(Format::Wide);
-                let mut headers = HEADERS.to_vec();
-                if is_wide {
-                    headers.push("STATS");
-                }
-                let rows: Vec<_> = called
-                    .iter()
-                    .map(|one| status_cells(one, is_wide))
-                    .collect();
-                let mut table = Table::new(&headers, !self.no_headers);
-                out.write_all(table.render(&rows).as_bytes())?;
+        if let Some(format) = self.output.and_then(Format::objects) {
+            print_statuses(&called, format, out)?;
+        } else {
+            let is_wide = self.output == Some(Format::Wide);
+            let mut headers = HEADERS.to_vec();
+            if is_wide {
+                headers.push("STATS");
             }
+            let rows: Vec<_> = called
+                .iter()
+                .map(|one| status_cells(one, is_wide))
+                .collect();
+            let mut table = Table::new(&headers, !self.no_headers);
+            out.write_all(table.render(&rows).as_bytes())?;
         }
         out.flush()?;
         Ok(report_failures(&called))

@@ -29,7 +29,7 @@ pub fn draw(frame: &mut Frame<'_>, page: &Page, app: &App) -> Drawn {
     .areas(frame.area());
     let height = usize::from(middle.height.saturating_sub(1));
     // On a larger screen, scroll up to fill the page.
-    let mut table = app.table.clone();
+    let mut table = app.table;
     let max_offset = page.lines.len().saturating_sub(height);
     *table.offset_mut() = table.offset().min(max_offset);
     let title = Text::from(vec![
