@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod configs;
+mod duration;
 mod finite;
 mod goal;
 mod learning;
@@ -18,6 +19,7 @@ use di_worker_lib::{
 
 use checkpoint::CheckpointArgs;
 use configs::ConfigArgs;
+use duration::parse_duration;
 use goal::GoalArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
@@ -150,7 +152,7 @@ pub struct LearnerArgs {
     pub storage: StorageArgs,
     /// How long the ranks of a learner group wait for each other at the start
     #[arg(long, default_value = "5m", value_parser = parse_duration)]
-    pub meet_timeout: Duration,
+    pub rendezvous_timeout: Duration,
     /// How long a rank may be silent during a task before it counts as lost
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub rank_timeout: Duration,
@@ -217,24 +219,6 @@ impl From<CoordinatorArgs> for Options {
     }
 }
 
-/// Parses `500ms`, `90`, `90s`, `5m`, `1h`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let units = [
-        ("ms", 1),
-        ("s", 1000),
-        ("m", 60_000),
-        ("h", 3_600_000),
-        ("", 1000),
-    ];
-    let parsed = units.iter().find_map(|(unit, milliseconds)| {
-        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-        number.checked_mul(*milliseconds)
-    });
-    parsed
-        .map(Duration::from_millis)
-        .ok_or_else(|| "must be a duration like 500ms, 90s, 5m or 1h".to_owned())
-}
-
 /// Parses the timeout of a task.
 fn parse_task_timeout(text: &str) -> Result<Duration, String> {
     parse_duration(text).and_then(|time| match time {
@@ -269,26 +253,6 @@ mod tests {
                     && message.contains("or --worker_num_splits 1"),
                 "{message}"
             );
-        }
-    }
-
-    #[test]
-    fn duration_units_are_parsed() {
-        for (text, milliseconds) in [
-            ("500ms", 500),
-            ("90s", 90_000),
-            ("90", 90_000),
-            ("5m", 300_000),
-            ("1h", 3_600_000),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(milliseconds)),
-                "{text}"
-            );
-        }
-        for text in ["", "s", "-1s", "1d", "1.5s", "99999999999999999h"] {
-            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

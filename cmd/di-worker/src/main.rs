@@ -15,7 +15,7 @@ use di_worker_lib::{
         sweep::{SweepResult, collect_trials},
     },
     distributed::{
-        self, Limits, RankConfig,
+        self, RankConfig, Timeouts,
         aggregator::{Aggregator, AggregatorTimeouts},
     },
     learner::Learner,
@@ -167,16 +167,16 @@ async fn run_learner(args: LearnerArgs) -> Result<ExitCode> {
         return Ok(exit_code(Outcome::Interrupted));
     };
     let learner = Learner::new(environment.clone(), storage, args.learning.to_settings());
-    let Some(place) = RankConfig::from_env()? else {
+    let Some(config) = RankConfig::from_env()? else {
         return serve_replica(&environment, learner, shutdown).await;
     };
-    let limits = Limits {
-        meet: args.meet_timeout,
-        step: args.rank_timeout,
-        ..Limits::default()
+    let timeouts = Timeouts {
+        rendezvous: args.rendezvous_timeout,
+        message: args.rank_timeout,
+        ..Timeouts::default()
     };
     tokio::select! {
-        ended = distributed::train_ranks(place, environment, learner, limits) => ended?,
+        ended = distributed::train_ranks(config, environment, learner, timeouts) => ended?,
         () = shutdown.wait_requested() => {}
     }
     Ok(replica_exit_code(&shutdown))

@@ -234,7 +234,7 @@ pub enum Error {
 
     /// The rendezvous of the ranks failed.
     #[error("not all ranks joined within {seconds} s: {reason}")]
-    NotMet {
+    RendezvousTimeout {
         /// The timeout.
         seconds: u64,
         /// The missing ranks, or the last error.

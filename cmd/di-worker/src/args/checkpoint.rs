@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use di_worker_lib::checkpoint::CheckpointPolicy;
 
-use super::parse_duration;
+use super::duration::parse_duration;
 
 /// Flags of the checkpoints.
 #[derive(Clone, Debug, clap::Args)]

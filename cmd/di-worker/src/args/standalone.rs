@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 
-use super::{CheckpointArgs, GoalArgs, LearningArgs, SamplingArgs};
+use super::{
+    checkpoint::CheckpointArgs, goal::GoalArgs, learning::LearningArgs, sampling::SamplingArgs,
+};
 
 /// Flags of the commands that train in one process.
 #[derive(Debug, clap::Args)]

@@ -85,9 +85,9 @@ fn stored(storage: &Storage) -> LearnerTask {
     let task = LearnerTask {
         game,
         run: storage.root().to_owned(),
-        frames: vec![storage.root().join("frames.bin")],
+        frames: vec![storage.root().join("frames.safetensors")],
         model_version: 0,
-        model_path: storage.root().join("model.bin"),
+        model_path: storage.root().join("model.safetensors"),
         progress: 0.0,
         seed: Some(5),
     };

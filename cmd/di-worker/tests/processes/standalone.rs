@@ -93,7 +93,7 @@ fn policy_loss(summary: &[Value]) -> f64 {
 fn names(versions: &[u64]) -> Vec<PathBuf> {
     let names = versions.iter();
     names
-        .map(|version| format!("checkpoint-{version}.bin").into())
+        .map(|version| format!("checkpoint-{version}.safetensors").into())
         .collect()
 }
 

@@ -2,14 +2,7 @@
 
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::{
-    Result,
-    environment::game::Game,
-    model::model_file::Model,
-    storage::codec::{encode_file, open_file},
-};
-
-const MAGIC: [u8; 4] = *b"DICP";
+use crate::{Result, environment::Game, model::Model, storage::tensor_file::ReadTensors};
 
 /// The state of a training.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,27 +28,25 @@ impl Checkpoint {
         }
     }
 
-    /// Encodes a checkpoint file.
+    /// Encodes a checkpoint file: a model file with more values.
     pub fn encode(&self) -> Vec<u8> {
-        let mut payload = self.seed.to_le_bytes().to_vec();
-        payload.extend(self.frames.to_le_bytes());
-        // NaN encodes a missing mean return.
-        let mean_return = self.mean_return.unwrap_or(f64::NAN);
-        payload.extend(mean_return.to_le_bytes());
-        payload.extend(self.model.encode());
-        encode_file(MAGIC, &payload)
+        let mut file = self.model.to_tensors();
+        file = file.with_value("seed", self.seed);
+        file = file.with_value("frames", self.frames);
+        if let Some(mean_return) = self.mean_return {
+            file = file.with_value("mean_return", mean_return);
+        }
+        file.encode()
     }
 
     /// Decodes a checkpoint file.
     pub fn decode(file: &[u8]) -> Result<Self> {
-        let mut reader = open_file("checkpoint", MAGIC, file)?;
-        let (seed, frames) = (reader.read_u64()?, reader.read_u64()?);
-        let mean_return = Some(reader.read_f64()?).filter(|mean| !mean.is_nan());
+        let file = ReadTensors::open("checkpoint", file)?;
         Ok(Self {
-            seed,
-            frames,
-            mean_return,
-            model: Model::decode(reader.remaining_bytes())?,
+            seed: file.value("seed")?,
+            frames: file.value("frames")?,
+            mean_return: file.find_value("mean_return"),
+            model: Model::from_tensors(&file)?,
         })
     }
 

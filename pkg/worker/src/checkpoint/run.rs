@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Error, Result, chain,
-    model::model_file::{Model, model_file},
+    model::{Model, model_file::model_file},
     protocol::env::Environment,
     sampler::collector::frames_folder,
     storage::Storage,
 };
 
 /// File name of the final model.
-pub const FINAL_MODEL: &str = "model-final.bin";
+pub const FINAL_MODEL: &str = "model-final.safetensors";
 
 /// Prefix of the folder names of runs.
 pub(crate) const RUN: &str = "run-";
@@ -203,19 +203,19 @@ mod tests {
         assert!(run.folder().ends_with("rl/pole/first"));
         run.begin_frames(false).unwrap();
         storage
-            .write(&run.folder().join("frames-0/a.bin"), b"frames")
+            .write(&run.folder().join("frames-0/a.safetensors"), b"frames")
             .unwrap();
-        let next = run.folder().join("model-1.bin");
+        let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
         run.set_model(next.clone(), 1).unwrap();
         assert!(matches!(
             run.set_model(next, 1),
             Err(Error::WentBack { from: 1, to: 1 })
         ));
-        assert_eq!(file_names(run.folder()), ["model-1.bin"]);
+        assert_eq!(file_names(run.folder()), ["model-1.safetensors"]);
         run.begin_frames(false).unwrap();
         run.finish_run().unwrap();
-        assert_eq!(file_names(run.folder()), ["model-final.bin"]);
+        assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
         assert_eq!(
             Model::decode(&fs::read(run.finish_run().unwrap()).unwrap()).unwrap(),
             model
@@ -240,7 +240,7 @@ mod tests {
         fs::create_dir(job.join("checkpoints-of")).unwrap();
         create("run-3");
         assert_eq!(file_names(job), ["checkpoints-of", "run-1", "run-3"]);
-        assert_eq!(file_names(finished.folder()), ["model-final.bin"]);
+        assert_eq!(file_names(finished.folder()), ["model-final.safetensors"]);
     }
 
     #[test]
@@ -251,12 +251,15 @@ mod tests {
         let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
         // A file is not a removable folder.
         fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
-        let next = run.folder().join("model-1.bin");
+        let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
         run.set_model(next.clone(), 1).unwrap();
         assert_eq!((run.model_path(), run.model_version()), (&*next, 1));
         assert!(run.finish_run().is_ok());
-        assert_eq!(file_names(run.folder()), ["frames-0", "model-final.bin"]);
+        assert_eq!(
+            file_names(run.folder()),
+            ["frames-0", "model-final.safetensors"]
+        );
     }
 
     #[test]
@@ -271,12 +274,15 @@ mod tests {
             storage.write(&next, &model.encode()).unwrap();
             run.set_model(next, version).unwrap();
         }
-        assert_eq!(file_names(run.folder()), ["frames-2", "model-3.bin"]);
-        let next = run.folder().join("model-4.bin");
+        assert_eq!(
+            file_names(run.folder()),
+            ["frames-2", "model-3.safetensors"]
+        );
+        let next = run.folder().join("model-4.safetensors");
         storage.write(&next, &model.encode()).unwrap();
         run.discard_model(&next);
         run.begin_frames(true).unwrap();
         run.finish_run().unwrap();
-        assert_eq!(file_names(run.folder()), ["model-final.bin"]);
+        assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
     }
 }

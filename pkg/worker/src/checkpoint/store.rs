@@ -3,10 +3,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::checkpoint::checkpoint_file::Checkpoint;
 use crate::{
-    Error, Result, chain, checkpoint::summary::Summary, environment::game::Game,
-    lifecycle::report::Stats, model::model_file::Model, storage::Storage,
+    Error, Result, chain,
+    checkpoint::{checkpoint_file::Checkpoint, summary::Summary},
+    environment::Game,
+    lifecycle::Stats,
+    model::Model,
+    storage::Storage,
 };
 
 /// The settings that a coordinator received at run time.
@@ -234,14 +237,14 @@ impl CheckpointStore {
 }
 
 fn file_name(version: u64) -> String {
-    format!("checkpoint-{version}.bin")
+    format!("checkpoint-{version}.safetensors")
 }
 
 /// The version in the file name of a checkpoint.
 fn parse_version(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix("checkpoint-")?
-        .strip_suffix(".bin")?
+        .strip_suffix(".safetensors")?
         .parse()
         .ok()
 }

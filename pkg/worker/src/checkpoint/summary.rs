@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Result, chain, lifecycle::report::Stats, storage::Storage};
+use crate::{Result, chain, lifecycle::Stats, storage::Storage};
 
 /// Maximum lines of a file, the newest: some megabytes.
 const MAX_LINES: usize = 10_000;
@@ -27,8 +27,8 @@ pub struct Summary {
 impl Summary {
     /// Opens the summary of a training that resumes from an iteration; earlier lines are kept.
     ///
+    /// # Errors
     /// The folder cannot be created, or the file cannot be read.
-    /// Its folder cannot be made, or the file is there and cannot be read.
     pub fn open(storage: Storage, path: PathBuf, from: u64, every: Duration) -> Result<Self> {
         let folder = path.parent().unwrap_or(&path);
         storage.create_folder(folder)?;

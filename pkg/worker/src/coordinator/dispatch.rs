@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::{
     Error, Result, chain,
     coordinator::{replica_table::ReadyReplica, shared_replicas::SharedReplicas},
-    lifecycle::{pause_gate::PauseGate, report::TaskReport},
+    lifecycle::{PauseGate, TaskReport},
     protocol::wire::{Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
 

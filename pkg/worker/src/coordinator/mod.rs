@@ -36,9 +36,8 @@ use tokio::{net::TcpListener, sync::watch, time::sleep};
 use crate::{
     Result, chain,
     checkpoint::{
-        checkpoint_file::Checkpoint,
+        Checkpoint, CheckpointPolicy, CheckpointStore,
         run::{RUN, Run, job_folder},
-        store::{CheckpointPolicy, CheckpointStore},
     },
     coordinator::{
         counts::Counts,
@@ -52,7 +51,7 @@ use crate::{
         shared_replicas::SharedReplicas,
         training::{Goal, Stored, run_training},
     },
-    lifecycle::{pause_gate::PauseGate, routes::lifecycle_routes, status::Call},
+    lifecycle::{Call, PauseGate, lifecycle_routes},
     protocol::{
         env::Environment,
         server::{serve_while, with_limits},

@@ -27,9 +27,9 @@ use tokio::{
 
 use crate::{
     Error, Result, chain,
-    lifecycle::{pause_gate::PauseGate, report::Report, routes::LifecycleHandles, status::Call},
+    lifecycle::{Call, LifecycleHandles, PauseGate, Report},
     protocol::{
-        address::Address,
+        Address,
         wire::{Envelope, Role},
     },
 };

@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::coordinator::counts::Counts;
-use crate::protocol::wire::Replicas;
+use crate::{coordinator::counts::Counts, protocol::wire::Replicas};
 
 /// Maximum delay of the list: it shows a new replica 2 s after it was planned.
 pub(super) const LIST_DELAY: Duration = Duration::from_secs(5);
@@ -51,7 +50,7 @@ impl PendingChanges {
     pub(super) fn record_granted(&mut self, replicas: &Replicas, now: Instant) {
         self.record_answer(replicas, true, now);
     }
-    /// Records removed replicas.
+
     /// Records removed replicas.
     pub(super) fn record_removed(&mut self, replicas: &Replicas, now: Instant) {
         self.record_answer(replicas, false, now);

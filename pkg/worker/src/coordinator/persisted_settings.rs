@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
-    checkpoint::store::CheckpointStore,
+    checkpoint::CheckpointStore,
     coordinator::{counts::Counts, panel::configs::Configs},
 };
 

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::protocol::{address::Address, wire::Role};
+use crate::protocol::{Address, wire::Role};
 
 /// When a replica counts as lost.
 #[derive(Clone, Copy, Debug)]

@@ -17,12 +17,12 @@ use tokio::time::sleep;
 
 use crate::{
     Result,
-    checkpoint::store::CheckpointStore,
+    checkpoint::CheckpointStore,
     coordinator::{outcome::Outcome, training::Goal},
     learner::settings::Settings,
-    lifecycle::pause_gate::PauseGate,
-    model::model_file::Model,
-    sampler::{env_instance::gymnasium_factory, sampling::Sampling},
+    lifecycle::PauseGate,
+    model::Model,
+    sampler::{gymnasium_factory, sampling::Sampling},
     storage::blocking::{BlockingCell, run_blocking},
 };
 use runner::Runner;

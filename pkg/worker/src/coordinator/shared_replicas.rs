@@ -15,9 +15,9 @@ use crate::{
         panel::{WorkerGroup, configs::Configs},
         replica_table::{LostReplica, ReadyReplica, ReplicaTable, ReplicaTimeouts},
     },
-    lifecycle::report::Report,
+    lifecycle::Report,
     protocol::{
-        address::Address,
+        Address,
         wire::{Replicas, Role},
     },
 };

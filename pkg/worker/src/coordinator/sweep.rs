@@ -10,7 +10,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     Result, chain,
-    lifecycle::{pause_gate::PauseGate, routes::lifecycle_routes},
+    lifecycle::{PauseGate, lifecycle_routes},
     protocol::server::serve_while,
 };
 

@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::{
     Result,
-    checkpoint::{run::Run, store::CheckpointStore},
+    checkpoint::{CheckpointStore, run::Run},
     coordinator::{
         dispatch::{DispatchContext, dispatch_tasks},
         progress::Progress,
     },
-    environment::{game::Game, seeds::mix_seeds},
-    lifecycle::report::{Stats, TaskReport},
+    environment::{Game, seeds::mix_seeds},
+    lifecycle::{Stats, TaskReport},
     protocol::wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
     storage::blocking::BlockingCell,
 };

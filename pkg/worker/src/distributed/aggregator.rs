@@ -18,11 +18,9 @@ use crate::{
         endpoint::Endpoint,
         panel::{ControlPanel, configs::Configs, handler::ControlPanelHandler},
     },
-    lifecycle::{
-        pause_gate::PauseGate, report::TaskReport, routes::lifecycle_routes, status::Call,
-    },
+    lifecycle::{Call, PauseGate, TaskReport, lifecycle_routes},
     protocol::{
-        address::Address,
+        Address,
         env::Environment,
         server::{TASK_LIMIT, health_route, serve_while, task_response, with_limits},
         wire::{LearnerReport, LearnerTask},

@@ -13,13 +13,17 @@ use crate::{Error, Result, learner::settings::Settings, protocol::wire::LearnerT
 #[serde(rename_all = "lowercase")]
 pub(super) enum Message {
     /// The first message of a connection.
-    Hello { unit: String, world: u32, rank: u32 },
+    Join {
+        group_name: String,
+        world_size: u32,
+        rank: u32,
+    },
     /// All ranks have joined.
-    Welcome,
+    Joined,
     /// A task and its number.
-    Begin(u64, Box<Call>),
+    Begin(u64, Box<GroupTask>),
     /// The task has arrived.
-    Heard(u64),
+    Ack(u64),
     /// The task is loaded.
     Ready(u64),
     /// The task cannot be loaded.
@@ -34,13 +38,13 @@ pub(super) enum Message {
 
 /// A task with its seed and settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Call {
+pub(super) struct GroupTask {
     pub(super) task: LearnerTask,
     pub(super) seed: u64,
     pub(super) settings: Settings,
 }
 
-impl Call {
+impl GroupTask {
     /// The call after a JSON round trip, as the other ranks receive it.
     pub(super) fn as_sent(&self) -> Result<Self> {
         serde_json::to_vec(self)
@@ -51,7 +55,7 @@ impl Call {
 
 /// The connection to another rank.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     /// The rank at the other end.
     pub(super) rank: u32,
     stream: TcpStream,
@@ -66,7 +70,7 @@ const HEADER: usize = 1 + 4;
 const MAX_PAYLOAD: usize = 64 << 20;
 const FOREIGN: &str = "the peer does not speak the rank protocol";
 
-impl Link {
+impl Connection {
     /// A connection whose reads and writes time out after `limit`.
     pub(super) fn new(rank: u32, stream: TcpStream, limit: Duration) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
@@ -89,7 +93,7 @@ impl Link {
     }
 
     /// Sends gradients.
-    pub(super) fn send_numbers(&mut self, numbers: &[f64]) -> Result<()> {
+    pub(super) fn send_tensor(&mut self, numbers: &[f64]) -> Result<()> {
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
         let sent = self.send_frame(NUMBERS, bytes);
         sent.map_err(|source| self.rank_lost(source))
@@ -117,31 +121,31 @@ impl Link {
     pub(super) fn recv_message(&mut self) -> Result<Message> {
         match self.recv_frame()? {
             Some(message) => Ok(message),
-            None => Err(self.out_of_step("numbers")),
+            None => Err(self.protocol_error("numbers")),
         }
     }
 
     /// Receives `count` numbers and passes each with its index to `with`.
-    pub(super) fn recv_numbers(
+    pub(super) fn recv_tensor(
         &mut self,
         count: usize,
         mut with: impl FnMut(usize, f64),
     ) -> Result<()> {
         if let Some(message) = self.recv_frame()? {
-            return Err(self.out_of_step(format_args!("{message:?}")));
+            return Err(self.protocol_error(format_args!("{message:?}")));
         }
         let (numbers, rest) = self.buffer.as_chunks();
         if numbers.len() != count || !rest.is_empty() {
-            return Err(self.out_of_step("another number of parameters"));
+            return Err(self.protocol_error("another number of parameters"));
         }
-        for (place, bytes) in numbers.iter().enumerate() {
-            with(place, f64::from_le_bytes(*bytes));
+        for (index, bytes) in numbers.iter().enumerate() {
+            with(index, f64::from_le_bytes(*bytes));
         }
         Ok(())
     }
 
     /// The other rank sent an unexpected message.
-    pub(super) fn out_of_step(&self, message: impl std::fmt::Display) -> Error {
+    pub(super) fn protocol_error(&self, message: impl std::fmt::Display) -> Error {
         self.rank_lost(invalid_data(&format!("unexpected message: {message}")))
     }
 

@@ -25,8 +25,8 @@ use std::future::pending;
 
 use tokio::{net::TcpListener, task::JoinSet};
 
-pub use process_group::Group;
-pub use rank_config::{Limits, RankConfig};
+pub use process_group::TcpProcessGroup;
+pub use rank_config::{RankConfig, Timeouts};
 
 use crate::{
     Error, Result,
@@ -41,17 +41,18 @@ use rank_zero::RankZeroWorker;
 
 /// Trains as all ranks of this pod until all have ended, rank 0 has ended, or one has failed.
 pub async fn train_ranks(
-    place: RankConfig,
+    config: RankConfig,
     environment: Environment,
     learner: Learner,
-    limits: Limits,
+    timeouts: Timeouts,
 ) -> Result<()> {
     let mut ranks = JoinSet::new();
-    for rank in place.local_ranks() {
-        let (place, learner, port) = (place.clone(), learner.clone(), environment.port);
+    for rank in config.local_ranks() {
+        let (config, learner, port) = (config.clone(), learner.clone(), environment.port);
         ranks.spawn(async move {
-            let group =
-                tokio::task::spawn_blocking(move || Group::rendezvous(&place, rank, limits));
+            let group = tokio::task::spawn_blocking(move || {
+                TcpProcessGroup::rendezvous(&config, rank, timeouts)
+            });
             let group = group.await.map_err(Error::TaskLost)??;
             let port = u32::from(port) + rank;
             let port = u16::try_from(port).map_err(|_| Error::InvalidVariable {
@@ -74,7 +75,11 @@ pub async fn train_ranks(
 }
 
 /// Trains as one rank until an exit call or until another rank is lost.
-pub async fn train_as_rank(listener: TcpListener, learner: Learner, group: Group) -> Result<()> {
+pub async fn train_as_rank(
+    listener: TcpListener,
+    learner: Learner,
+    group: TcpProcessGroup,
+) -> Result<()> {
     let forever = pending();
     if group.rank() == 0 {
         serve(listener, RankZeroWorker::new(learner, group), forever).await

@@ -3,31 +3,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::distributed::{
-    connection::{Call, Link, Message},
-    rank_config::Limits,
+use crate::{
+    Error, Result,
+    distributed::{
+        connection::{Connection, GroupTask, Message},
+        rank_config::Timeouts,
+    },
+    learner::ppo::process_group::ProcessGroup,
 };
-use crate::{Error, Result, learner::ppo::process_group::ProcessGroup};
 
 /// A rank connected with the other ranks of its learner group.
 #[derive(Debug)]
-pub struct Group {
+pub struct TcpProcessGroup {
     rank: u32,
-    world: u32,
-    /// On rank 0 the links to all others in rank order; on another rank the link to rank 0.
-    links: Vec<Link>,
-    limits: Limits,
+    world_size: u32,
+    /// On rank 0 the connections to all others in rank order; on another rank the connection to rank 0.
+    connections: Vec<Connection>,
+    timeouts: Timeouts,
     /// Number of tasks so far.
     tasks: u64,
 }
 
-impl Group {
-    pub(super) const fn new(rank: u32, world: u32, links: Vec<Link>, limits: Limits) -> Self {
+impl TcpProcessGroup {
+    pub(super) const fn new(
+        rank: u32,
+        world_size: u32,
+        connections: Vec<Connection>,
+        timeouts: Timeouts,
+    ) -> Self {
         Self {
             rank,
-            world,
-            links,
-            limits,
+            world_size,
+            connections,
+            timeouts,
             tasks: 0,
         }
     }
@@ -41,7 +49,7 @@ impl Group {
     /// loads it here.
     pub(super) fn begin_task<T>(
         &mut self,
-        call: &Call,
+        call: &GroupTask,
         load: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.tasks += 1;
@@ -63,17 +71,17 @@ impl Group {
     }
 
     /// On another rank: the next task, if one arrives in time.
-    pub(super) fn poll_task(&mut self, within: Duration) -> Result<Option<(u64, Call)>> {
-        let link = self.link_to_rank_0();
-        if !link.is_readable(within)? {
+    pub(super) fn poll_task(&mut self, within: Duration) -> Result<Option<(u64, GroupTask)>> {
+        let connection = self.connection_to_rank_0();
+        if !connection.is_readable(within)? {
             return Ok(None);
         }
-        match link.recv_message()? {
+        match connection.recv_message()? {
             Message::Begin(number, call) => {
-                link.send_message(&Message::Heard(number))?;
+                connection.send_message(&Message::Ack(number))?;
                 Ok(Some((number, *call)))
             }
-            other => Err(link.out_of_step(format_args!("{other:?}"))),
+            other => Err(connection.protocol_error(format_args!("{other:?}"))),
         }
     }
 
@@ -81,52 +89,56 @@ impl Group {
     /// cancelled.
     pub(super) fn join_task<T>(&mut self, number: u64, loaded: Result<T>) -> Result<Option<T>> {
         // Rank 0 waits that long for each rank.
-        let within = self.limits.hear + 2 * self.limits.step;
-        let link = self.link_to_rank_0();
-        link.send_message(&match &loaded {
+        let within = self.timeouts.ack + 2 * self.timeouts.message;
+        let connection = self.connection_to_rank_0();
+        connection.send_message(&match &loaded {
             Ok(_) => Message::Ready(number),
             Err(error) => Message::Refused(number, crate::chain(error)),
         })?;
-        if !link.is_readable(within)? {
-            return Err(link.out_of_step("no message in time"));
+        if !connection.is_readable(within)? {
+            return Err(connection.protocol_error("no message in time"));
         }
-        match link.recv_message()? {
+        match connection.recv_message()? {
             Message::Go(of) if of == number => Ok(loaded.ok()),
             Message::Cancel(of) if of == number => Ok(None),
-            other => Err(link.out_of_step(format_args!("{other:?}"))),
+            other => Err(connection.protocol_error(format_args!("{other:?}"))),
         }
     }
 
     /// Notifies the other ranks which rank is lost.
-    pub(super) fn mark_dead(&mut self, lost: u32, reason: &str) {
-        let others = self.links.iter_mut().filter(|link| link.rank != lost);
-        for link in others {
+    pub(super) fn abort(&mut self, lost: u32, reason: &str) {
+        let others = self
+            .connections
+            .iter_mut()
+            .filter(|connection| connection.rank != lost);
+        for connection in others {
             let reason = reason.to_owned();
             // A rank that misses the message detects the loss itself.
-            link.send_message(&Message::Lost { rank: lost, reason })
+            connection
+                .send_message(&Message::Lost { rank: lost, reason })
                 .ok();
         }
     }
 
     fn broadcast(&mut self, message: &Message) -> Result<()> {
-        self.links
+        self.connections
             .iter_mut()
-            .try_for_each(|link| link.send_message(message))
+            .try_for_each(|connection| connection.send_message(message))
     }
 
     fn wait_for_acks(&mut self, number: u64) -> Result<()> {
-        let deadline = Instant::now() + self.limits.hear;
-        for link in &mut self.links {
+        let deadline = Instant::now() + self.timeouts.ack;
+        for connection in &mut self.connections {
             // Skip messages about cancelled tasks.
             loop {
-                if !link.is_readable(deadline.saturating_duration_since(Instant::now()))? {
-                    return Err(Error::RankAbsent(link.rank));
+                if !connection.is_readable(deadline.saturating_duration_since(Instant::now()))? {
+                    return Err(Error::RankAbsent(connection.rank));
                 }
-                match link.recv_message()? {
-                    Message::Heard(of) if of == number => break,
-                    Message::Heard(of) | Message::Ready(of) | Message::Refused(of, _)
+                match connection.recv_message()? {
+                    Message::Ack(of) if of == number => break,
+                    Message::Ack(of) | Message::Ready(of) | Message::Refused(of, _)
                         if of < number => {}
-                    other => return Err(link.out_of_step(format_args!("{other:?}"))),
+                    other => return Err(connection.protocol_error(format_args!("{other:?}"))),
                 }
             }
         }
@@ -136,43 +148,43 @@ impl Group {
     /// Waits until all are ready; returns the first refusal.
     fn wait_for_ready(&mut self, number: u64) -> Result<Option<Error>> {
         let mut refusal = None;
-        for link in &mut self.links {
-            match link.recv_message()? {
+        for connection in &mut self.connections {
+            match connection.recv_message()? {
                 Message::Ready(of) if of == number => {}
                 Message::Refused(of, reason) if of == number => {
-                    let rank = link.rank;
+                    let rank = connection.rank;
                     refusal.get_or_insert(Error::RankRefused { rank, reason });
                 }
-                other => return Err(link.out_of_step(format_args!("{other:?}"))),
+                other => return Err(connection.protocol_error(format_args!("{other:?}"))),
             }
         }
         Ok(refusal)
     }
 
-    fn link_to_rank_0(&mut self) -> &mut Link {
-        &mut self.links[0]
+    fn connection_to_rank_0(&mut self) -> &mut Connection {
+        &mut self.connections[0]
     }
 }
 
-impl ProcessGroup for Group {
+impl ProcessGroup for TcpProcessGroup {
     fn shard(&self, batch: usize) -> Range<usize> {
-        let until = |rank: u32| batch * rank as usize / self.world as usize;
+        let until = |rank: u32| batch * rank as usize / self.world_size as usize;
         until(self.rank)..until(self.rank + 1)
     }
 
     fn all_reduce(&mut self, numbers: &mut [f64]) -> Result<()> {
         let count = numbers.len();
         if self.rank > 0 {
-            let link = self.link_to_rank_0();
-            link.send_numbers(numbers)?;
-            return link.recv_numbers(count, |place, sum| numbers[place] = sum);
+            let connection = self.connection_to_rank_0();
+            connection.send_tensor(numbers)?;
+            return connection.recv_tensor(count, |index, sum| numbers[index] = sum);
         }
         // Add in rank order: rounding depends on the order. See docs/decisions/0021.
-        for link in &mut self.links {
-            link.recv_numbers(count, |place, part| numbers[place] += part)?;
+        for connection in &mut self.connections {
+            connection.recv_tensor(count, |index, part| numbers[index] += part)?;
         }
-        self.links
+        self.connections
             .iter_mut()
-            .try_for_each(|link| link.send_numbers(numbers))
+            .try_for_each(|connection| connection.send_tensor(numbers))
     }
 }

@@ -9,17 +9,17 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankConfig {
     /// The learner group: the address of its aggregator.
-    pub unit: String,
+    pub group_name: String,
     /// Number of ranks in the learner group.
-    pub world: u32,
+    pub world_size: u32,
     /// First rank of this pod.
-    pub first: u32,
+    pub start_rank: u32,
     /// Number of ranks in this pod.
-    pub local: u32,
+    pub local_world_size: u32,
     /// Host of rank 0.
-    pub master: String,
+    pub master_addr: String,
     /// Rendezvous port of rank 0.
-    pub port: u16,
+    pub master_port: u16,
 }
 
 impl RankConfig {
@@ -31,51 +31,51 @@ impl RankConfig {
     /// Reads the variables that `lookup` returns.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let world = number_variable("WORLD_SIZE", "a number of ranks", 0, get)?;
-        if world == 0 {
+        let world_size = number_variable("WORLD_SIZE", "a number of ranks", 0, get)?;
+        if world_size == 0 {
             return Ok(None);
         }
-        let place = Self {
-            unit: get("KUBERNETES_AGGREGATOR_URL").unwrap_or_default(),
-            world,
-            first: number_variable("START_RANK", "a rank", 0, get)?,
-            local: number_variable("LOCAL_WORLD_SIZE", "a number of ranks", 1, get)?,
-            master: required_variable("MASTER_ADDR", get)?,
-            port: number_variable("MASTER_PORT", "a port number", 10314, get)?,
+        let config = Self {
+            group_name: get("KUBERNETES_AGGREGATOR_URL").unwrap_or_default(),
+            world_size,
+            start_rank: number_variable("START_RANK", "a rank", 0, get)?,
+            local_world_size: number_variable("LOCAL_WORLD_SIZE", "a number of ranks", 1, get)?,
+            master_addr: required_variable("MASTER_ADDR", get)?,
+            master_port: number_variable("MASTER_PORT", "a port number", 10314, get)?,
         };
-        let end = place.first.checked_add(place.local);
-        if place.local == 0 || end.is_none_or(|end| end > world) {
+        let end = config.start_rank.checked_add(config.local_world_size);
+        if config.local_world_size == 0 || end.is_none_or(|end| end > world_size) {
             return Err(Error::InvalidVariable {
                 name: "LOCAL_WORLD_SIZE",
                 expected: "a number of ranks below WORLD_SIZE, from START_RANK on",
             });
         }
-        Ok(Some(place))
+        Ok(Some(config))
     }
 
     /// The ranks of this pod.
     pub const fn local_ranks(&self) -> Range<u32> {
-        self.first..self.first + self.local
+        self.start_rank..self.start_rank + self.local_world_size
     }
 }
 
 /// Timeouts between ranks.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct Timeouts {
     /// The rendezvous: pods may have to be scheduled and their images pulled.
-    pub meet: Duration,
+    pub rendezvous: Duration,
     /// The acknowledgement of a task.
-    pub hear: Duration,
+    pub ack: Duration,
     /// All other messages.
-    pub step: Duration,
+    pub message: Duration,
 }
 
-impl Default for Limits {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            meet: Duration::from_secs(300),
-            hear: Duration::from_secs(10),
-            step: Duration::from_secs(60),
+            rendezvous: Duration::from_secs(300),
+            ack: Duration::from_secs(10),
+            message: Duration::from_secs(60),
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn rank_variables_select_ddp_or_single_process() {
         assert_eq!(read_vars(&[("LEARNER_PORT", "22271")]).unwrap(), None);
-        let place = read_vars(&[
+        let config = read_vars(&[
             (
                 "KUBERNETES_AGGREGATOR_URL",
                 "pole-aggregator-x7k2p.rl:22272",
@@ -105,25 +105,31 @@ mod tests {
             ("MASTER_ADDR", "pole-ddp-learner-b4m9q"),
             ("MASTER_PORT", "10314"),
         ]);
-        let place = place.unwrap().unwrap();
+        let config = config.unwrap().unwrap();
         assert_eq!(
-            (place.local_ranks(), place.world, place.port),
+            (config.local_ranks(), config.world_size, config.master_port),
             (4..6, 6, 10314)
         );
-        assert_eq!(place.master, "pole-ddp-learner-b4m9q");
-        assert_eq!(place.unit, "pole-aggregator-x7k2p.rl:22272");
+        assert_eq!(config.master_addr, "pole-ddp-learner-b4m9q");
+        assert_eq!(config.group_name, "pole-aggregator-x7k2p.rl:22272");
     }
 
     #[test]
     fn ranks_outside_world_are_rejected() {
-        for (first, local) in [("2", "1"), ("1", "2"), ("0", "0"), ("4294967295", "1")] {
+        for (start_rank, local_world_size) in
+            [("2", "1"), ("1", "2"), ("0", "0"), ("4294967295", "1")]
+        {
             let error = read_vars(&[
                 ("WORLD_SIZE", "2"),
-                ("START_RANK", first),
-                ("LOCAL_WORLD_SIZE", local),
+                ("START_RANK", start_rank),
+                ("LOCAL_WORLD_SIZE", local_world_size),
                 ("MASTER_ADDR", "localhost"),
             ]);
-            assert_eq!(error.unwrap_err().exit_code(), 2, "{first} {local}");
+            assert_eq!(
+                error.unwrap_err().exit_code(),
+                2,
+                "{start_rank} {local_world_size}"
+            );
         }
         assert!(read_vars(&[("WORLD_SIZE", "2")]).is_err(), "no MASTER_ADDR");
         assert!(read_vars(&[("WORLD_SIZE", "two")]).is_err());

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::{
     Error, Result,
     coordinator::panel::{WorkerGroup, configs::Configs},
-    lifecycle::{pause_gate::PauseGate, report::Report, status::Status},
-    protocol::{address::Address, wire::Role},
+    lifecycle::{PauseGate, Report, Status},
+    protocol::{Address, wire::Role},
 };
 
 /// The stat with the lowest rank that does not run.

@@ -2,14 +2,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::distributed::process_group::Group;
 use crate::{
     Error, Result, chain,
+    distributed::process_group::TcpProcessGroup,
     learner::Learner,
-    lifecycle::{
-        report::{PollResult, Stats},
-        worker::Worker,
-    },
+    lifecycle::{PollResult, Stats, Worker},
 };
 
 /// How long a poll waits for a task. Life-cycle calls wait for the poll.
@@ -24,12 +21,12 @@ pub(super) struct NoConfig {}
 #[derive(Debug)]
 pub(super) struct RankWorker {
     learner: Learner,
-    group: Group,
+    group: TcpProcessGroup,
     stats: Stats,
 }
 
 impl RankWorker {
-    pub(super) const fn new(learner: Learner, group: Group) -> Self {
+    pub(super) const fn new(learner: Learner, group: TcpProcessGroup) -> Self {
         Self {
             learner,
             group,

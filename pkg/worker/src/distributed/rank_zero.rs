@@ -1,6 +1,6 @@
-use crate::distributed::{connection::Call, process_group::Group};
 use crate::{
     Error, Result,
+    distributed::{connection::GroupTask, process_group::TcpProcessGroup},
     learner::{Learner, settings::Settings},
     protocol::{
         tasks::TaskWorker,
@@ -12,18 +12,18 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RankZeroWorker {
     learner: Learner,
-    group: Group,
+    group: TcpProcessGroup,
 }
 
 impl RankZeroWorker {
-    pub(super) const fn new(learner: Learner, group: Group) -> Self {
+    pub(super) const fn new(learner: Learner, group: TcpProcessGroup) -> Self {
         Self { learner, group }
     }
 
     fn train_with_group(&mut self, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
         let Self { learner, group } = self;
         let settings = learner.current_config();
-        let call = Call {
+        let call = GroupTask {
             task,
             seed,
             settings,
@@ -31,7 +31,7 @@ impl RankZeroWorker {
         let mut loaded =
             group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
         // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
-        let Call {
+        let GroupTask {
             task,
             seed,
             settings,
@@ -68,7 +68,7 @@ impl TaskWorker for RankZeroWorker {
         let seed = task.seed.unwrap_or(fallback_seed);
         let result = self.train_with_group(task, seed);
         if let Err(Error::RankLost { rank, source }) = &result {
-            self.group.mark_dead(*rank, &source.to_string());
+            self.group.abort(*rank, &source.to_string());
         }
         result
     }

@@ -5,12 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::distributed::{
-    connection::{Link, Message},
-    process_group::Group,
-    rank_config::{Limits, RankConfig},
+use crate::{
+    Error, Result, chain,
+    distributed::{
+        connection::{Connection, Message},
+        process_group::TcpProcessGroup,
+        rank_config::{RankConfig, Timeouts},
+    },
 };
-use crate::{Error, Result, chain};
 
 /// Interval between two accepts of rank 0.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
@@ -19,40 +21,40 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the first message of a connection. A slower rank connects again.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Group {
+impl TcpProcessGroup {
     /// Joins the other ranks at the port of rank 0.
-    pub fn rendezvous(place: &RankConfig, rank: u32, limits: Limits) -> Result<Self> {
+    pub fn rendezvous(config: &RankConfig, rank: u32, timeouts: Timeouts) -> Result<Self> {
         if rank > 0 {
-            return Self::join_group(place, rank, limits);
+            return Self::join_group(config, rank, timeouts);
         }
-        let port = place.port;
+        let port = config.master_port;
         let listener = TcpListener::bind(("0.0.0.0", port))
             .map_err(|source| Error::Listen { port, source })?;
-        Self::accept_ranks(&listener, place, limits)
+        Self::accept_ranks(&listener, config, timeouts)
     }
 
     /// On rank 0: waits for all other ranks.
     pub fn accept_ranks(
         listener: &TcpListener,
-        place: &RankConfig,
-        limits: Limits,
+        config: &RankConfig,
+        timeouts: Timeouts,
     ) -> Result<Self> {
-        let mut seats: Vec<Option<Link>> = (1..place.world).map(|_| None).collect();
-        let deadline = Instant::now() + limits.meet;
+        let mut joined: Vec<Option<Connection>> = (1..config.world_size).map(|_| None).collect();
+        let deadline = Instant::now() + timeouts.rendezvous;
         listener.set_nonblocking(true).map_err(Error::Serve)?;
-        if !seats.is_empty() {
-            tracing::info!("rank 0 of {} waits for the others", place.world);
+        if !joined.is_empty() {
+            tracing::info!("rank 0 of {} waits for the others", config.world_size);
         }
-        while seats.iter().any(Option::is_none) {
+        while joined.iter().any(Option::is_none) {
             match listener.accept() {
-                Ok((stream, from)) => match handshake(stream, place, limits) {
+                Ok((stream, from)) => match handshake(stream, config, timeouts) {
                     // A restarted rank replaces its earlier connection.
-                    Ok(link) => {
-                        tracing::info!("rank {} has joined", link.rank);
-                        let seat = link.rank as usize - 1;
-                        seats[seat] = Some(link);
+                    Ok(connection) => {
+                        tracing::info!("rank {} has joined", connection.rank);
+                        let index = connection.rank as usize - 1;
+                        joined[index] = Some(connection);
                     }
                     Err(error) => tracing::warn!(
                         "rejected a connection from {from}, not a rank of this learner group: {error}"
@@ -61,29 +63,42 @@ impl Group {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Err(Error::Serve(error));
                 }
-                Err(_) if Instant::now() >= deadline => return Err(missing_ranks(&seats, limits)),
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(missing_ranks(&joined, timeouts));
+                }
                 Err(_) => sleep(ACCEPT_INTERVAL),
             }
         }
-        let mut links: Vec<_> = seats.into_iter().flatten().collect();
-        links
+        let mut connections: Vec<_> = joined.into_iter().flatten().collect();
+        connections
             .iter_mut()
-            .try_for_each(|link| link.send_message(&Message::Welcome))?;
-        Ok(Self::new(0, place.world, links, limits))
+            .try_for_each(|connection| connection.send_message(&Message::Joined))?;
+        Ok(Self::new(0, config.world_size, connections, timeouts))
     }
 
     /// On another rank: connects to rank 0 and waits until all ranks have joined.
-    pub fn join_group(place: &RankConfig, rank: u32, limits: Limits) -> Result<Self> {
-        let deadline = Instant::now() + limits.meet;
-        let RankConfig { master, port, .. } = place;
-        tracing::info!("rank {rank} connects to rank 0 at {master}:{port}");
+    pub fn join_group(config: &RankConfig, rank: u32, timeouts: Timeouts) -> Result<Self> {
+        let deadline = Instant::now() + timeouts.rendezvous;
+        let RankConfig {
+            master_addr,
+            master_port,
+            ..
+        } = config;
+        tracing::info!("rank {rank} connects to rank 0 at {master_addr}:{master_port}");
         loop {
-            match connect_rank(place, rank, limits, deadline) {
-                Ok(link) => return Ok(Self::new(rank, place.world, vec![link], limits)),
+            match connect_rank(config, rank, timeouts, deadline) {
+                Ok(connection) => {
+                    return Ok(Self::new(
+                        rank,
+                        config.world_size,
+                        vec![connection],
+                        timeouts,
+                    ));
+                }
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(Error::NotMet {
-                        seconds: limits.meet.as_secs(),
-                        reason: format!("{master}:{port}: {error}"),
+                    return Err(Error::RendezvousTimeout {
+                        seconds: timeouts.rendezvous.as_secs(),
+                        reason: format!("{master_addr}:{master_port}: {error}"),
                     });
                 }
                 Err(error) => {
@@ -96,13 +111,18 @@ impl Group {
 }
 
 /// Accepts a connection from a rank of this learner group.
-fn handshake(stream: TcpStream, place: &RankConfig, limits: Limits) -> io::Result<Link> {
-    let hello = Link::new(0, stream.try_clone()?, HELLO_TIMEOUT)?.recv_message();
-    match hello.map_err(connection_error)? {
-        Message::Hello { unit, world, rank }
-            if unit == place.unit && world == place.world && (1..world).contains(&rank) =>
+fn handshake(stream: TcpStream, config: &RankConfig, timeouts: Timeouts) -> io::Result<Connection> {
+    let join = Connection::new(0, stream.try_clone()?, JOIN_TIMEOUT)?.recv_message();
+    match join.map_err(connection_error)? {
+        Message::Join {
+            group_name,
+            world_size,
+            rank,
+        } if group_name == config.group_name
+            && world_size == config.world_size
+            && (1..world_size).contains(&rank) =>
         {
-            Link::new(rank, stream, limits.step)
+            Connection::new(rank, stream, timeouts.message)
         }
         other => Err(io::Error::other(format!(
             "unexpected first message {other:?}"
@@ -110,42 +130,44 @@ fn handshake(stream: TcpStream, place: &RankConfig, limits: Limits) -> io::Resul
     }
 }
 
-/// Connects to rank 0 and waits for `Welcome`.
+/// Connects to rank 0 and waits for `Joined`.
 fn connect_rank(
-    place: &RankConfig,
+    config: &RankConfig,
     rank: u32,
-    limits: Limits,
+    timeouts: Timeouts,
     deadline: Instant,
-) -> io::Result<Link> {
+) -> io::Result<Connection> {
     let mut connection = Err(io::Error::other("the name does not resolve to an address"));
-    for address in (&*place.master, place.port).to_socket_addrs()? {
+    for address in (&*config.master_addr, config.master_port).to_socket_addrs()? {
         connection = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
         if connection.is_ok() {
             break;
         }
     }
-    let mut link = Link::new(0, connection?, limits.step)?;
-    let hello = Message::Hello {
-        unit: place.unit.clone(),
-        world: place.world,
+    let mut connection = Connection::new(0, connection?, timeouts.message)?;
+    let join = Message::Join {
+        group_name: config.group_name.clone(),
+        world_size: config.world_size,
         rank,
     };
-    link.send_message(&hello).map_err(connection_error)?;
+    connection.send_message(&join).map_err(connection_error)?;
     let left = deadline.saturating_duration_since(Instant::now());
-    if !link.is_readable(left).map_err(connection_error)? {
+    if !connection.is_readable(left).map_err(connection_error)? {
         return Err(io::Error::other("not all ranks have joined"));
     }
-    match link.recv_message().map_err(connection_error)? {
-        Message::Welcome => Ok(link),
+    match connection.recv_message().map_err(connection_error)? {
+        Message::Joined => Ok(connection),
         other => Err(io::Error::other(format!("unexpected answer {other:?}"))),
     }
 }
 
-fn missing_ranks(seats: &[Option<Link>], limits: Limits) -> Error {
-    let seats = (1..).zip(seats).filter(|(_, seat)| seat.is_none());
-    let missing: Vec<_> = seats.map(|(rank, _): (u32, _)| rank.to_string()).collect();
-    Error::NotMet {
-        seconds: limits.meet.as_secs(),
+fn missing_ranks(joined: &[Option<Connection>], timeouts: Timeouts) -> Error {
+    let missing = (1..).zip(joined).filter(|(_, rank)| rank.is_none());
+    let missing: Vec<_> = missing
+        .map(|(rank, _): (u32, _)| rank.to_string())
+        .collect();
+    Error::RendezvousTimeout {
+        seconds: timeouts.rendezvous.as_secs(),
         reason: format!("rank {} did not join", missing.join(", ")),
     }
 }

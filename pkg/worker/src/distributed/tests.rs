@@ -10,7 +10,7 @@ use std::{
 use rand::{SeedableRng, rngs::StdRng};
 
 use super::{
-    connection::{Link, Message},
+    connection::{Connection, Message},
     *,
 };
 use crate::{
@@ -36,10 +36,10 @@ use crate::{
 };
 
 /// Timeouts for slow test machines.
-const PATIENT: Limits = Limits {
-    meet: Duration::from_secs(120),
-    hear: Duration::from_secs(120),
-    step: Duration::from_secs(120),
+const PATIENT: Timeouts = Timeouts {
+    rendezvous: Duration::from_secs(120),
+    ack: Duration::from_secs(120),
+    message: Duration::from_secs(120),
 };
 
 fn new_learner(storage: &Storage) -> Learner {
@@ -68,11 +68,13 @@ fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
     let mut sampler = Pipeline::new(Sampling::default()).unwrap();
     let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
     let encoded = frames::encode(Game::CartPole, 0, &played);
-    storage.write(&path("frames.bin"), &encoded).unwrap();
+    storage
+        .write(&path("frames.safetensors"), &encoded)
+        .unwrap();
     let task = LearnerTask {
         game: Game::CartPole,
         run: storage.root().to_owned(),
-        frames: vec![path("frames.bin")],
+        frames: vec![path("frames.safetensors")],
         model_version: 0,
         model_path,
         progress: 1.0 / 3.0,
@@ -82,17 +84,17 @@ fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
 }
 
 /// A rank configuration, and the listener of rank 0.
-fn new_place(world: u32) -> (RankConfig, TcpListener) {
+fn new_config(world_size: u32) -> (RankConfig, TcpListener) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let place = RankConfig {
-        unit: "pole-aggregator.rl:22272".to_owned(),
-        world,
-        first: 0,
-        local: world,
-        master: "127.0.0.1".to_owned(),
-        port: listener.local_addr().unwrap().port(),
+    let config = RankConfig {
+        group_name: "pole-aggregator.rl:22272".to_owned(),
+        world_size,
+        start_rank: 0,
+        local_world_size: world_size,
+        master_addr: "127.0.0.1".to_owned(),
+        master_port: listener.local_addr().unwrap().port(),
     };
-    (place, listener)
+    (config, listener)
 }
 
 /// Consecutive free ports below the ephemeral range, so that no other process gets them.
@@ -106,18 +108,18 @@ fn free_ports(number: u16) -> u16 {
 
 /// Connects all ranks; each other rank continues on a thread with `then`.
 fn connect_ranks<T: Send + 'static>(
-    world: u32,
-    limits: Limits,
-    then: impl Fn(Group) -> T + Clone + Send + 'static,
-) -> (Group, Vec<thread::JoinHandle<T>>) {
-    let (place, listener) = new_place(world);
-    let others = (1..world).map(|rank| {
-        let (place, then) = (place.clone(), then.clone());
-        thread::spawn(move || then(Group::join_group(&place, rank, limits).unwrap()))
+    world_size: u32,
+    timeouts: Timeouts,
+    then: impl Fn(TcpProcessGroup) -> T + Clone + Send + 'static,
+) -> (TcpProcessGroup, Vec<thread::JoinHandle<T>>) {
+    let (config, listener) = new_config(world_size);
+    let others = (1..world_size).map(|rank| {
+        let (config, then) = (config.clone(), then.clone());
+        thread::spawn(move || then(TcpProcessGroup::join_group(&config, rank, timeouts).unwrap()))
     });
     let others = others.collect();
     (
-        Group::accept_ranks(&listener, &place, limits).unwrap(),
+        TcpProcessGroup::accept_ranks(&listener, &config, timeouts).unwrap(),
         others,
     )
 }
@@ -133,10 +135,10 @@ fn poll_until_done(follower: &mut RankWorker) -> Result<PollResult> {
 }
 
 /// Runs a task with this number of ranks; returns the model, and the report without its path.
-fn train_with(world: u32) -> (Model, LearnerReport) {
+fn train_with(world_size: u32) -> (Model, LearnerReport) {
     let (_folder, storage, task) = store_task();
     let own = new_learner(&storage);
-    let (group, others) = connect_ranks(world, PATIENT, {
+    let (group, others) = connect_ranks(world_size, PATIENT, {
         let own = own.clone();
         move |group| poll_until_done(&mut RankWorker::new(own.clone(), group)).unwrap()
     });
@@ -171,31 +173,32 @@ fn ranks_train_same_model_as_one_process() {
     let alone = Model::decode(&storage.read(&report.model_path).unwrap()).unwrap();
     let before = Model::decode(&storage.read(&task.model_path).unwrap()).unwrap();
     assert!(distance(&alone, &before) > 1e-4, "it learned");
-    for world in [1, 2, 3] {
-        let (model, ddp_report) = train_with(world);
+    for world_size in [1, 2, 3] {
+        let (model, ddp_report) = train_with(world_size);
         assert_eq!((model.version, model.adam.step), (1, alone.adam.step));
         let distance = distance(&model, &alone);
-        assert!(distance < 1e-9, "{world} ranks: {distance}");
+        assert!(distance < 1e-9, "{world_size} ranks: {distance}");
         assert!((ddp_report.value_loss - report.value_loss).abs() < 1e-9);
         assert_eq!(ddp_report.frames, report.frames);
         assert_eq!(
-            train_with(world),
+            train_with(world_size),
             (model, ddp_report),
-            "{world} ranks, again"
+            "{world_size} ranks, again"
         );
     }
 }
 
 #[test]
 fn batch_shards_cover_batch() {
-    for world in [1, 2, 3, 5] {
+    for world_size in [1, 2, 3, 5] {
         for batch in [1, 2, 7, 64] {
-            let groups = (0..world).map(|rank| Group::new(rank, world, Vec::new(), PATIENT));
+            let groups = (0..world_size)
+                .map(|rank| TcpProcessGroup::new(rank, world_size, Vec::new(), PATIENT));
             let parts = groups.map(|group| {
                 crate::learner::ppo::process_group::ProcessGroup::shard(&group, batch)
             });
             let places: Vec<_> = parts.flatten().collect();
-            assert_eq!(places, (0..batch).collect::<Vec<_>>(), "{world} ranks");
+            assert_eq!(places, (0..batch).collect::<Vec<_>>(), "{world_size} ranks");
         }
     }
 }
@@ -254,13 +257,13 @@ fn waiting_ranks_detect_loss_of_rank_0() {
 fn paused_rank_fails_task_only() {
     let (_folder, storage, task) = store_task();
     let own = new_learner(&storage);
-    let limits = Limits {
-        hear: Duration::from_millis(100),
+    let timeouts = Timeouts {
+        ack: Duration::from_millis(100),
         ..PATIENT
     };
     let (resume, resumed) = channel::<()>();
     let resumed = Arc::new(Mutex::new(resumed));
-    let (group, others) = connect_ranks(2, limits, {
+    let (group, others) = connect_ranks(2, timeouts, {
         let own = own.clone();
         move |group| {
             resumed.lock().unwrap().recv().unwrap();
@@ -304,7 +307,8 @@ fn rank_load_failure_fails_task_with_reason() {
         assert!(!error.is_fatal());
         let error = error.to_string();
         assert!(
-            error.contains("rank 1 cannot load the task: path") && error.contains("model-0.bin"),
+            error.contains("rank 1 cannot load the task: path")
+                && error.contains("model-0.safetensors"),
             "{error}"
         );
     }
@@ -316,53 +320,61 @@ fn rank_load_failure_fails_task_with_reason() {
 
 #[test]
 fn rendezvous_rejects_strangers_and_accepts_reconnects() {
-    let (place, listener) = new_place(3);
+    let (config, listener) = new_config(3);
     let address = listener.local_addr().unwrap();
-    let hello = |unit: &str, world, rank| {
+    let join = |group_name: &str, world_size, rank| {
         let stream = TcpStream::connect(address).unwrap();
-        let mut link = Link::new(0, stream, PATIENT.step).unwrap();
-        let unit = unit.to_owned();
-        link.send_message(&Message::Hello { unit, world, rank })
+        let mut connection = Connection::new(0, stream, PATIENT.message).unwrap();
+        let group_name = group_name.to_owned();
+        connection
+            .send_message(&Message::Join {
+                group_name,
+                world_size,
+                rank,
+            })
             .unwrap();
-        link
+        connection
     };
     // Connections are accepted in order; the last one gets the last free rank.
     let strangers = [
-        hello("other-aggregator.rl:22272", 3, 1),
-        hello(&place.unit, 4, 1),
-        hello(&place.unit, 3, 0),
-        hello(&place.unit, 3, 3),
+        join("other-aggregator.rl:22272", 3, 1),
+        join(&config.group_name, 4, 1),
+        join(&config.group_name, 3, 0),
+        join(&config.group_name, 3, 3),
     ];
     let mut babbler = TcpStream::connect(address).unwrap();
     babbler.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let before = hello(&place.unit, 3, 1);
-    let ranks = [hello(&place.unit, 3, 1), hello(&place.unit, 3, 2)];
-    Group::accept_ranks(&listener, &place, PATIENT).unwrap();
-    for mut link in strangers.into_iter().chain([before]) {
-        assert!(link.recv_message().is_err());
+    let before = join(&config.group_name, 3, 1);
+    let ranks = [
+        join(&config.group_name, 3, 1),
+        join(&config.group_name, 3, 2),
+    ];
+    TcpProcessGroup::accept_ranks(&listener, &config, PATIENT).unwrap();
+    for mut connection in strangers.into_iter().chain([before]) {
+        assert!(connection.recv_message().is_err());
     }
     for mut rank in ranks {
-        assert_eq!(rank.recv_message().unwrap(), Message::Welcome);
+        assert_eq!(rank.recv_message().unwrap(), Message::Joined);
     }
 }
 
 #[test]
 fn rendezvous_timeout_names_missing_ranks() {
-    let (place, listener) = new_place(3);
-    let limits = Limits {
-        meet: Duration::from_millis(300),
+    let (config, listener) = new_config(3);
+    let timeouts = Timeouts {
+        rendezvous: Duration::from_millis(300),
         ..PATIENT
     };
     let begin = Instant::now();
     let joining = thread::spawn({
-        let place = place.clone();
-        move || Group::join_group(&place, 1, limits)
+        let config = config.clone();
+        move || TcpProcessGroup::join_group(&config, 1, timeouts)
     });
     // Rank 1 may join in time or not.
-    let error = Group::accept_ranks(&listener, &place, limits).unwrap_err();
-    assert!(matches!(error, Error::NotMet { .. }), "{error}");
+    let error = TcpProcessGroup::accept_ranks(&listener, &config, timeouts).unwrap_err();
+    assert!(matches!(error, Error::RendezvousTimeout { .. }), "{error}");
     assert!(error.to_string().contains('2'), "{error}");
-    assert!(begin.elapsed() >= limits.meet);
+    assert!(begin.elapsed() >= timeouts.rendezvous);
     let error = joining.join().unwrap().unwrap_err();
     assert!(
         error.to_string().contains("not all ranks joined"),
@@ -378,7 +390,7 @@ async fn call_lifecycle(port: u16, call: &str) -> Report {
     let answer = loop {
         match client.post(&url).send().await {
             Ok(answer) => break answer,
-            Err(error) => assert!(begin.elapsed() < PATIENT.meet, "{error}"),
+            Err(error) => assert!(begin.elapsed() < PATIENT.rendezvous, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
@@ -397,15 +409,15 @@ async fn ranks_of_several_pods_exit_cleanly() {
             "LEARNER_PORT" => Some(first_port.to_string()),
             _ => None,
         });
-        let place = RankConfig {
-            unit: "pole-aggregator.rl:22272".to_owned(),
-            world: 3,
-            first,
-            local,
-            master: "127.0.0.1".to_owned(),
-            port: first_port + 3,
+        let config = RankConfig {
+            group_name: "pole-aggregator.rl:22272".to_owned(),
+            world_size: 3,
+            start_rank: first,
+            local_world_size: local,
+            master_addr: "127.0.0.1".to_owned(),
+            master_port: first_port + 3,
         };
-        let ranks = train_ranks(place, environment.unwrap(), new_learner(&storage), PATIENT);
+        let ranks = train_ranks(config, environment.unwrap(), new_learner(&storage), PATIENT);
         tokio::spawn(ranks)
     };
     let (two, one) = (pod(0, 2), pod(2, 1));

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::environment::{
     acrobot::Acrobot,
     cartpole::CartPole,
-    mountain_car::MountainCar,
     world::{Rules, World},
 };
 
@@ -20,20 +19,17 @@ pub enum Game {
     CartPole,
     /// Swing up two linked bars.
     Acrobot,
-    /// Drive an underpowered car up a hill.
-    MountainCar,
 }
 
 impl Game {
     /// All environments.
-    pub const ALL: [Self; 3] = [Self::CartPole, Self::Acrobot, Self::MountainCar];
+    pub const ALL: [Self; 2] = [Self::CartPole, Self::Acrobot];
 
     /// The constants of this environment.
     pub const fn rules(self) -> &'static Rules {
         match self {
             Self::CartPole => &CartPole::RULES,
             Self::Acrobot => &Acrobot::RULES,
-            Self::MountainCar => &MountainCar::RULES,
         }
     }
 

@@ -3,12 +3,10 @@
 pub(crate) mod acrobot;
 pub(crate) mod cartpole;
 pub(crate) mod game;
-pub(crate) mod mountain_car;
 pub(crate) mod seeds;
 pub(crate) mod world;
 
 pub use acrobot::Acrobot;
 pub use cartpole::CartPole;
 pub use game::Game;
-pub use mountain_car::MountainCar;
 pub use world::{Ending, Episode, Rules, World};

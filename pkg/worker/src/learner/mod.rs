@@ -18,7 +18,7 @@ use crate::{
         settings::Settings,
         staleness::Staleness,
     },
-    model::model_file::{Model, model_file},
+    model::{Model, model_file::model_file},
     protocol::{
         env::Environment,
         tasks::TaskWorker,
@@ -230,7 +230,7 @@ mod tests {
         for (version, frames) in [(2, 10), (3, 20), (4, 30), (5, 40)] {
             let played = sampler.collect(&model.policy, frames, 1).unwrap();
             let played = played.trajectories;
-            let path = storage.root().join(format!("of-{version}.bin"));
+            let path = storage.root().join(format!("of-{version}.safetensors"));
             let file = frames::encode(Game::CartPole, version, &played);
             storage.write(&path, &file).unwrap();
             task.frames.push(path);

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The settings of PPO. The defaults solve `CartPole` and `Acrobot` with each tested seed, and
-/// `MountainCar` with 49 of 50.
+/// The settings of PPO. The defaults solve `CartPole` and `Acrobot` with each tested seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

@@ -6,12 +6,14 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::lifecycle::{
-    report::{PollResult, Report, Stats},
-    routes::LifecycleHandles,
-    status::{Call, Status},
+use crate::{
+    Error, Result,
+    lifecycle::{
+        report::{PollResult, Report, Stats},
+        routes::LifecycleHandles,
+        status::{Call, Status},
+    },
 };
-use crate::{Error, Result};
 
 /// The life cycle of a process that hands out tasks, such as a coordinator. A paused gate admits no
 /// task. The pause call returns when no task is in flight, so nothing changes after it.

@@ -10,12 +10,12 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::lifecycle::{
-    report::Report,
-    status::{Call, CallError},
-};
 use crate::{
     Error, Result, chain,
+    lifecycle::{
+        report::Report,
+        status::{Call, CallError},
+    },
     protocol::{config, wire::Envelope},
 };
 

@@ -8,13 +8,15 @@ use std::{
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
-use crate::lifecycle::{
-    report::{PollResult, Report},
-    routes::LifecycleHandles,
-    status::{Call, CallError, Status},
-    worker::Worker,
+use crate::{
+    Error, Result, chain,
+    lifecycle::{
+        report::{PollResult, Report},
+        routes::LifecycleHandles,
+        status::{Call, CallError, Status},
+        worker::Worker,
+    },
 };
-use crate::{Error, Result, chain};
 
 /// Time between two polls of an idle worker.
 const IDLE: Duration = Duration::from_millis(50);

@@ -6,15 +6,18 @@ use rand::Rng;
 
 use crate::{
     Error, Result,
-    environment::game::Game,
+    environment::Game,
     model::{adam::Adam, policy::Policy},
     storage::{
         Storage,
-        codec::{Reader, encode_file, encode_game, open_file},
+        tensor_file::{ReadTensors, TensorFile},
     },
 };
 
-const MAGIC: [u8; 4] = *b"DIMD";
+/// Prefixes of the names of the parameters and of their running means.
+const PARAMETERS: &str = "";
+const MEAN: &str = "exp_avg.";
+const SQUARE: &str = "exp_avg_sq.";
 
 /// A version of the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,38 +58,62 @@ impl Model {
         Ok(model)
     }
 
-    /// Encodes a model file.
+    /// Encodes a model file: the weights and biases of each layer, and their running means as
+    /// PyTorch's Adam names them.
     pub fn encode(&self) -> Vec<u8> {
-        let mut payload = encode_game(self.policy.game());
-        payload.extend(self.version.to_le_bytes());
-        payload.extend(self.adam.step.to_le_bytes());
-        let values = self
-            .policy
-            .parameters()
-            .iter()
-            .chain(&self.adam.mean)
-            .chain(&self.adam.square);
-        payload.extend(values.flat_map(|value| value.to_le_bytes()));
-        encode_file(MAGIC, &payload)
+        self.to_tensors().encode()
     }
 
     /// Decodes a model file.
     pub fn decode(file: &[u8]) -> Result<Self> {
-        let mut reader = open_file("model", MAGIC, file)?;
-        let game = reader.read_game()?;
-        let (version, step) = (reader.read_u64()?, reader.read_u64()?);
-        let count = Policy::parameter_count(game);
-        let parameters = read_values(count, &mut reader)?;
-        let adam = Adam {
-            step,
-            mean: read_values(count, &mut reader)?,
-            square: read_values(count, &mut reader)?,
+        Self::from_tensors(&ReadTensors::open("model", file)?)
+    }
+
+    /// The file, before it is encoded.
+    pub(crate) fn to_tensors(&self) -> TensorFile {
+        let mut file = TensorFile::new(self.policy.game())
+            .with_value("version", self.version)
+            .with_value("step", self.adam.step);
+        for (group, mut numbers) in [
+            (PARAMETERS, self.policy.parameters()),
+            (MEAN, &self.adam.mean),
+            (SQUARE, &self.adam.square),
+        ] {
+            for (name, shape) in self.policy.tensor_shapes() {
+                let (tensor, rest) = numbers.split_at(shape.iter().product());
+                file = file.with_tensor(format!("{group}{name}"), tensor, &shape);
+                numbers = rest;
+            }
+        }
+        file
+    }
+
+    /// Reads the model from a file.
+    pub(crate) fn from_tensors(file: &ReadTensors<'_>) -> Result<Self> {
+        let mut policy = Policy::zeroed(file.game()?);
+        let read_group = |group: &str| {
+            let mut numbers = Vec::new();
+            for (name, shape) in policy.tensor_shapes() {
+                let tensor = file.numbers::<f64>(&format!("{group}{name}"))?;
+                if tensor.len() != shape.iter().product::<usize>() {
+                    return Err(file.bad_file(format!("the shape of {group}{name} is wrong")));
+                }
+                numbers.extend(tensor);
+            }
+            if !numbers.iter().all(|number| number.is_finite()) {
+                return Err(file.bad_file("it contains a number that is not finite"));
+            }
+            Ok(numbers)
         };
-        reader.expect_end()?;
-        let policy = Policy::from_parameters(game, parameters)
-            .ok_or_else(|| reader.bad_file("its size is wrong"))?;
+        let adam = Adam {
+            step: file.value("step")?,
+            mean: read_group(MEAN)?,
+            square: read_group(SQUARE)?,
+        };
+        let parameters = read_group(PARAMETERS)?;
+        policy.parameters_mut().copy_from_slice(&parameters);
         Ok(Self {
-            version,
+            version: file.value("version")?,
             policy,
             adam,
         })
@@ -95,20 +122,7 @@ impl Model {
 
 /// File name of a model version in the folder of the run.
 pub(crate) fn model_file(version: u64) -> String {
-    format!("model-{version}.bin")
-}
-
-fn read_values(count: usize, reader: &mut Reader<'_>) -> Result<Vec<f64>> {
-    (0..count)
-        .map(|_| {
-            let value = reader.read_f64()?;
-            if value.is_finite() {
-                Ok(value)
-            } else {
-                Err(reader.bad_file("it contains a number that is not finite"))
-            }
-        })
-        .collect()
+    format!("model-{version}.safetensors")
 }
 
 #[cfg(test)]
@@ -144,9 +158,17 @@ mod tests {
 
     #[test]
     fn model_with_invalid_size_or_values_is_rejected() {
-        let mut payload = encode_game(Game::CartPole);
-        payload.extend([0; 160]);
-        assert!(Model::decode(&encode_file(MAGIC, &payload)).is_err());
+        let empty = TensorFile::new(Game::CartPole)
+            .with_value("version", 1)
+            .with_value("step", 1);
+        assert!(Model::decode(&empty.encode()).is_err());
+        let other = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        let other = other.to_tensors().with_value("environment", Game::CartPole);
+        let error = Model::decode(&other.encode()).unwrap_err().to_string();
+        assert!(
+            error.contains("shape of exp_avg.actor.0.weights"),
+            "{error}"
+        );
         let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         model.adam.mean[0] = f64::NAN;
         assert!(

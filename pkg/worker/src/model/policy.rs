@@ -3,7 +3,7 @@
 
 use rand::{Rng, RngExt};
 
-use crate::environment::game::Game;
+use crate::environment::Game;
 
 /// Width of both hidden layers of stored policies.
 const HIDDEN: usize = 32;
@@ -47,13 +47,26 @@ impl Policy {
         }
     }
 
-    /// A policy with these parameters, actor first; none if the count is wrong.
-    pub fn from_parameters(game: Game, parameters: Vec<f64>) -> Option<Self> {
-        (parameters.len() == Self::parameter_count(game)).then_some(Self {
+    /// A policy whose parameters are all 0.
+    pub(crate) fn zeroed(game: Game) -> Self {
+        Self {
             game,
             hidden: HIDDEN,
-            parameters,
-        })
+            parameters: vec![0.0; Self::parameter_count(game)],
+        }
+    }
+
+    /// Names and shapes of the weights (inputs, outputs) and biases, in the order of the
+    /// parameters.
+    pub(crate) fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
+        let mut tensors = Vec::new();
+        for (network, (sizes, _)) in ["actor", "critic"].iter().zip(self.network_layers()) {
+            for (layer, pair) in sizes.windows(2).enumerate() {
+                tensors.push((format!("{network}.{layer}.weights"), pair.to_vec()));
+                tensors.push((format!("{network}.{layer}.biases"), pair[1..].to_vec()));
+            }
+        }
+        tensors
     }
 
     /// The environment.
@@ -101,17 +114,4 @@ const fn critic_sizes(game: Game, hidden: usize) -> [usize; 4] {
 /// Number of weights and biases of layers with these sizes.
 fn parameter_total(sizes: &[usize]) -> usize {
     sizes.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_parameter_count_is_rejected() {
-        let count = Policy::parameter_count(Game::CartPole);
-        let of = |count| Policy::from_parameters(Game::CartPole, vec![0.0; count]);
-        assert!(of(count).is_some());
-        assert!(of(count - 1).is_none() && of(count + 1).is_none());
-    }
 }

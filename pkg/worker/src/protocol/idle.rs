@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     Error, Result,
-    lifecycle::{pause_gate::PauseGate, routes::lifecycle_routes},
+    lifecycle::{PauseGate, lifecycle_routes},
     protocol::{http, server::serve_while},
 };
 

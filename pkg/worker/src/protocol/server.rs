@@ -20,10 +20,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use crate::{
     Error, Result, chain,
     lifecycle::{
-        pause_gate::PauseGate,
-        routes::lifecycle_routes,
-        worker::Worker,
-        worker_loop::{LaunchedWorker, WorkerControl, launch_worker},
+        LaunchedWorker, PauseGate, Worker, WorkerControl, launch_worker, lifecycle_routes,
     },
     protocol::{
         tasks::{Queue, TaskLoop, TaskWorker},

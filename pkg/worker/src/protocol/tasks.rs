@@ -16,11 +16,7 @@ use tokio::sync::oneshot;
 use crate::{
     Error, Result, chain,
     environment::seeds::mix_seeds,
-    lifecycle::{
-        mapping_thread::MappingThread,
-        report::{PollResult, Stats, TaskReport},
-        worker::Worker,
-    },
+    lifecycle::{PollResult, Stats, TaskReport, Worker, mapping_thread::MappingThread},
     protocol::wire::Role,
 };
 

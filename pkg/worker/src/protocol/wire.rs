@@ -307,13 +307,13 @@ mod tests {
             game: Game::Acrobot,
             run: "/storage/rl/pole/run".into(),
             model_version: 3,
-            model_path: "/storage/rl/pole/run/model-3.bin".into(),
+            model_path: "/storage/rl/pole/run/model-3.safetensors".into(),
             seed: Some(7),
             work: Work::Collect { frames: 256 },
         };
         let body = json!({
             "run": "/storage/rl/pole/run", "model_version": 3, "seed": 7, "mode": "collect", "frames": 256,
-            "model_path": "/storage/rl/pole/run/model-3.bin", "game": "Acrobot-v1"
+            "model_path": "/storage/rl/pole/run/model-3.safetensors", "game": "Acrobot-v1"
         });
         assert_eq!(to_value(&task).unwrap(), body);
         assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    model::model_file::Model,
+    model::Model,
     protocol::{
         env::Environment,
         tasks::TaskWorker,
@@ -97,7 +97,7 @@ impl TaskWorker for Collector {
                 let rollout = self.sampler.collect(&model.policy, frames, seed)?;
                 // The pod name separates the files of two collectors with the same task, after the
                 // first seemed lost.
-                let name = format!("{seed:016x}-{}.bin", self.environment.pod);
+                let name = format!("{seed:016x}-{}.safetensors", self.environment.pod);
                 let path = task.run.join(frames_folder(task.model_version)).join(name);
                 let file = frames::encode(game, model.version, &rollout.trajectories);
                 let bytes = self.storage.write(&path, &file)?;

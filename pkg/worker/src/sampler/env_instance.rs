@@ -2,13 +2,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
-use crate::environment::{
-    acrobot::Acrobot,
-    cartpole::CartPole,
-    game::Game,
-    mountain_car::MountainCar,
-    world::{Ending, Episode, World},
-};
+use crate::environment::{Acrobot, CartPole, Ending, Episode, Game, World};
 
 /// Creates an environment in which an episode begins.
 pub type EnvFactory = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn EnvInstance> + Send + Sync>;
@@ -54,6 +48,5 @@ pub fn gymnasium_factory() -> EnvFactory {
     Arc::new(|game, rng| match game {
         Game::CartPole => new_episode::<CartPole>(rng),
         Game::Acrobot => new_episode::<Acrobot>(rng),
-        Game::MountainCar => new_episode::<MountainCar>(rng),
     })
 }

@@ -1,13 +1,13 @@
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::sampler::{
-    env_instance::{EnvFactory, EnvInstance},
-    shared_buffers::{Order, share_of},
-};
 use crate::{
-    environment::{seeds::mix_seeds, world::Ending},
+    environment::{Ending, seeds::mix_seeds},
     protocol::wire::Work,
-    sampler::sampling::Sampling,
+    sampler::{
+        env_instance::{EnvFactory, EnvInstance},
+        sampling::Sampling,
+        shared_buffers::{Order, share_of},
+    },
 };
 
 /// An environment and its share of an order.

@@ -1,15 +1,13 @@
 use std::sync::Arc;
 
-use crate::sampler::{
-    shared_buffers::{ActionExchange, Order, SharedBuffers},
-    signal::Signal,
-};
 use crate::{
     Result,
     model::network::Network,
     sampler::{
         action_choice::{draw_action, likeliest_action},
         event_loop::{Component, Slot},
+        shared_buffers::{ActionExchange, Order, SharedBuffers},
+        signal::Signal,
     },
 };
 

@@ -2,14 +2,14 @@ use std::sync::Arc;
 
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::sampler::{
-    shared_buffers::{SharedBuffers, TrainingBatch, WEIGHTS},
-    signal::Signal,
-};
 use crate::{
     Result,
     learner::ppo::{Step, Update, process_group::SingleProcess},
-    sampler::event_loop::{Component, Slot},
+    sampler::{
+        event_loop::{Component, Slot},
+        shared_buffers::{SharedBuffers, TrainingBatch, WEIGHTS},
+        signal::Signal,
+    },
 };
 
 /// Trains a batch, one gradient step at a time. After each step the inference workers get the new

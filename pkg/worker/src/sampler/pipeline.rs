@@ -1,15 +1,13 @@
-use crate::sampler::{
-    env_instance::{EnvFactory, gymnasium_factory},
-    running_pipeline::RunningPipeline,
-    shared_buffers::Order,
-};
 use crate::{
     Result,
     model::policy::Policy,
     protocol::wire::Work,
     sampler::{
+        env_instance::{EnvFactory, gymnasium_factory},
         rollout::{Evaluation, Rollout},
+        running_pipeline::RunningPipeline,
         sampling::Sampling,
+        shared_buffers::Order,
     },
 };
 

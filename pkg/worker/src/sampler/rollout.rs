@@ -15,6 +15,13 @@ pub struct Trajectory {
     pub terminated: bool,
 }
 
+impl Trajectory {
+    /// Number of steps.
+    pub(crate) fn step_count(&self) -> u32 {
+        u32::try_from(self.actions.len()).expect("a task has at most MAX_FRAMES steps")
+    }
+}
+
 /// The result of collecting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rollout {

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use crate::sampler::event_loop::Component;
 use crate::sampler::{
     env_instance::EnvFactory,
+    event_loop::Component,
     shared_buffers::SharedBuffers,
     signal::Signal,
     vector_runner::{Outputs, VectorRunner},

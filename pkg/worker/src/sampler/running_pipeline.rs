@@ -4,22 +4,20 @@ use std::{
     thread::{self, Builder, JoinHandle},
 };
 
-use crate::sampler::{
-    batcher::Batcher,
-    env_instance::EnvFactory,
-    inference_worker::InferenceWorker,
-    learner::Learner,
-    rollout_worker::RolloutWorker,
-    shared_buffers::{DATASETS, Dataset, Order, SampleCounts, SharedBuffers, TrainingBatch},
-    signal::Signal,
-    vector_runner::Outputs,
-};
 use crate::{
     Error, Result,
     sampler::{
+        batcher::Batcher,
+        env_instance::EnvFactory,
         event_loop::{Component, EventLoop, Slot},
+        inference_worker::InferenceWorker,
+        learner::Learner,
         rollout::{Evaluation, Rollout},
+        rollout_worker::RolloutWorker,
         sampling::Sampling,
+        shared_buffers::{DATASETS, Dataset, Order, SampleCounts, SharedBuffers, TrainingBatch},
+        signal::Signal,
+        vector_runner::Outputs,
     },
 };
 

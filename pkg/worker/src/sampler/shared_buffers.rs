@@ -7,13 +7,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::sampler::trajectory_buffer::TrajectoryBuffer;
 use crate::{
     Error, Result,
     learner::{ppo::Losses, settings::Settings},
-    model::{model_file::Model, network::Network, policy::Policy},
+    model::{Model, network::Network, policy::Policy},
     protocol::wire::Work,
-    sampler::sampling::Sampling,
+    sampler::{sampling::Sampling, trajectory_buffer::TrajectoryBuffer},
 };
 
 /// Trajectory buffers per lane: one is filled while the other is read.

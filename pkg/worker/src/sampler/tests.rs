@@ -92,11 +92,7 @@ fn same_seed_samples_same_frames() {
 #[test]
 fn evaluate_plays_whole_episodes() {
     let mut sampler = new_pipeline(threaded_sampling());
-    for (game, returns) in [
-        (Game::CartPole, 1.0..=500.0),
-        (Game::Acrobot, -500.0..=0.0),
-        (Game::MountainCar, -200.0..=0.0),
-    ] {
+    for (game, returns) in [(Game::CartPole, 1.0..=500.0), (Game::Acrobot, -500.0..=0.0)] {
         let evaluation = sampler.evaluate(&new_policy(game), 10, 5).unwrap();
         assert_eq!(evaluation.returns.len(), 10);
         let mut all = evaluation.returns.iter();

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use crate::{environment::world::Ending, sampler::rollout::Trajectory};
+use crate::{environment::Ending, sampler::rollout::Trajectory};
 
 /// A trajectory buffer: a row of steps per environment. A data set is one, too.
 #[derive(Debug, Default)]

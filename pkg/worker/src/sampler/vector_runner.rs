@@ -3,10 +3,10 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use crate::sampler::event_loop::Slot;
 use crate::sampler::{
     env_instance::EnvFactory,
     env_runner::EnvRunner,
+    event_loop::Slot,
     shared_buffers::{ActionExchange, Order, SampleCounts, SharedBuffers},
     signal::Signal,
     trajectory_buffer::Step,

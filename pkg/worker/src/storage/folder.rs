@@ -6,8 +6,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::storage::files::{Files, MAX_FILE, file_error, outside_storage};
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    storage::files::{Files, MAX_FILE, file_error, outside_storage},
+};
 
 /// A shared folder.
 #[derive(Debug)]

@@ -2,12 +2,10 @@
 
 use crate::{
     Result,
-    environment::game::Game,
+    environment::Game,
     sampler::rollout::Trajectory,
-    storage::codec::{Reader, encode_file, encode_game, open_file},
+    storage::tensor_file::{ReadTensors, TensorFile},
 };
-
-const MAGIC: [u8; 4] = *b"DIFR";
 
 /// The content of a frame file.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,70 +16,79 @@ pub struct Frames {
     pub trajectories: Vec<Trajectory>,
 }
 
-/// Encodes a frame file.
+/// Encodes a frame file: the steps of all trajectories in one tensor per quantity, and the number
+/// of steps of each.
 pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> {
-    let mut payload = encode_game(game);
-    payload.extend(version.to_le_bytes());
-    payload.extend(encode_length(trajectories.len()));
-    for trajectory in trajectories {
-        payload.extend(encode_length(trajectory.actions.len()));
-        payload.push(u8::from(trajectory.terminated));
-        payload.extend(&trajectory.actions);
-        let numbers = [
-            &trajectory.rewards,
-            &trajectory.log_probabilities,
-            &trajectory.observations,
-        ];
-        let numbers = numbers.into_iter().flatten();
-        payload.extend(numbers.flat_map(|value| value.to_le_bytes()));
-    }
-    encode_file(MAGIC, &payload)
+    let lengths: Vec<_> = trajectories.iter().map(Trajectory::step_count).collect();
+    let terminated: Vec<_> = trajectories
+        .iter()
+        .map(|trajectory| u8::from(trajectory.terminated))
+        .collect();
+    let actions = concat(trajectories, |trajectory| &trajectory.actions);
+    let rewards = concat(trajectories, |trajectory| &trajectory.rewards);
+    let log_probabilities = concat(trajectories, |trajectory| &trajectory.log_probabilities);
+    let observations = concat(trajectories, |trajectory| &trajectory.observations);
+    let (steps, size) = (actions.len(), game.rules().observation_size());
+    let rows = observations.len() / size;
+    TensorFile::new(game)
+        .with_value("version", version)
+        .with_tensor("lengths", &lengths, &[lengths.len()])
+        .with_tensor("terminated", &terminated, &[terminated.len()])
+        .with_tensor("actions", &actions, &[steps])
+        .with_tensor("rewards", &rewards, &[steps])
+        .with_tensor("log_probabilities", &log_probabilities, &[steps])
+        .with_tensor("observations", &observations, &[rows, size])
+        .encode()
 }
 
 /// Decodes a frame file, which must be of this game.
 pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
-    let mut reader = open_file("frame", MAGIC, file)?;
-    let other = reader.read_game()?;
+    let file = ReadTensors::open("frame", file)?;
+    let other = file.game()?;
     if other != game {
-        return Err(reader.bad_file(format!("its environment is {other}, not {game}")));
+        return Err(file.bad_file(format!("its environment is {other}, not {game}")));
     }
-    let version = reader.read_u64()?;
-    let count = reader.read_count(5)?;
-    let trajectories = (0..count)
-        .map(|_| decode_trajectory(game, &mut reader))
-        .collect::<Result<_>>()?;
-    reader.expect_end()?;
+    let lengths = file.numbers::<u32>("lengths")?;
+    let terminated = file.numbers::<u8>("terminated")?;
+    let actions = file.numbers::<u8>("actions")?;
+    let rewards = file.numbers::<f32>("rewards")?;
+    let log_probabilities = file.numbers::<f32>("log_probabilities")?;
+    let observations = file.numbers::<f32>("observations")?;
+    let size = game.rules().observation_size();
+    let steps: usize = lengths.iter().map(|length| *length as usize).sum();
+    if terminated.len() != lengths.len()
+        || [actions.len(), rewards.len(), log_probabilities.len()] != [steps; 3]
+        || observations.len() != (steps + lengths.len()) * size
+    {
+        return Err(file.bad_file("its tensors have different lengths"));
+    }
+    let is_invalid = |action: &u8| usize::from(*action) >= game.rules().actions;
+    if actions.iter().any(is_invalid) {
+        return Err(file.bad_file("it contains an invalid action"));
+    }
+    let (mut step, mut row) = (0, 0);
+    let cut = |(length, terminated): (&u32, &u8)| {
+        let steps = step..step + *length as usize;
+        let rows = row * size..(row + steps.len() + 1) * size;
+        (step, row) = (steps.end, row + steps.len() + 1);
+        Trajectory {
+            observations: observations[rows].to_vec(),
+            actions: actions[steps.clone()].to_vec(),
+            rewards: rewards[steps.clone()].to_vec(),
+            log_probabilities: log_probabilities[steps].to_vec(),
+            terminated: *terminated != 0,
+        }
+    };
     Ok(Frames {
-        version,
-        trajectories,
+        version: file.value("version")?,
+        trajectories: lengths.iter().zip(&terminated).map(cut).collect(),
     })
 }
 
-fn decode_trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
-    let (observation, actions) = (game.rules().observation_size(), game.rules().actions);
-    // Bytes per step: action, reward, log probability, observation.
-    let steps = reader.read_count(1 + 4 + 4 + 4 * observation)?;
-    let terminated = reader.read_u8()? != 0;
-    let taken: Vec<u8> = (0..steps)
-        .map(|_| reader.read_u8())
-        .collect::<Result<_>>()?;
-    if taken.iter().any(|action| usize::from(*action) >= actions) {
-        return Err(reader.bad_file("it contains an invalid action"));
-    }
-    let mut numbers = |count| (0..count).map(|_| reader.read_f32()).collect::<Result<_>>();
-    Ok(Trajectory {
-        actions: taken,
-        rewards: numbers(steps)?,
-        log_probabilities: numbers(steps)?,
-        observations: numbers((steps + 1) * observation)?,
-        terminated,
-    })
-}
-
-fn encode_length(count: usize) -> [u8; 4] {
-    u32::try_from(count)
-        .expect("a task has at most MAX_FRAMES frames")
-        .to_le_bytes()
+/// One quantity of all trajectories.
+fn concat<T: Copy>(trajectories: &[Trajectory], part: impl Fn(&Trajectory) -> &Vec<T>) -> Vec<T> {
+    let parts = trajectories.iter().flat_map(part);
+    parts.copied().collect()
 }
 
 #[cfg(test)]
@@ -122,24 +129,27 @@ mod tests {
     }
 
     #[test]
-    fn invalid_counts_and_actions_are_rejected() {
-        let refuse = |payload: &[u8]| {
-            let payload = [&encode_game(Game::CartPole)[..], &[0; 8], payload].concat();
-            assert!(decode(Game::CartPole, &encode_file(MAGIC, &payload)).is_err());
+    fn invalid_lengths_and_actions_are_rejected() {
+        let decode_error = |steps: u32, action: u8| {
+            let file = TensorFile::new(Game::CartPole)
+                .with_value("version", 0)
+                .with_tensor("lengths", &[steps], &[1])
+                .with_tensor("terminated", &[0_u8], &[1])
+                .with_tensor("actions", &[action], &[1])
+                .with_tensor("rewards", &[1.0_f32], &[1])
+                .with_tensor("log_probabilities", &[0.0_f32], &[1])
+                .with_tensor("observations", &[0.0_f32; 8], &[2, 4]);
+            decode(Game::CartPole, &file.encode()).err()
         };
-        refuse(&[255; 4]);
-        refuse(&[1, 0, 0, 0, 255, 255, 255, 255, 0]);
-        let mut steps = Trajectory {
-            observations: vec![0.0; 8],
-            ..Trajectory::default()
-        };
-        (steps.actions, steps.rewards) = (vec![2], vec![1.0]);
-        steps.log_probabilities = vec![0.0];
-        assert!(
-            decode(Game::CartPole, &encode(Game::CartPole, 0, &[steps]))
-                .unwrap_err()
-                .to_string()
-                .contains("action")
-        );
+        assert!(decode_error(1, 1).is_none());
+        for (steps, action, reason) in [
+            (0, 1, "different lengths"),
+            (2, 1, "different lengths"),
+            (u32::MAX, 1, "different lengths"),
+            (1, 2, "invalid action"),
+        ] {
+            let error = decode_error(steps, action).unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }

@@ -2,12 +2,12 @@
 //! docs/decisions/0023.
 
 pub mod blocking;
-pub(crate) mod codec;
 mod files;
 mod folder;
 pub mod frames;
 mod objects;
 mod s3;
+pub(crate) mod tensor_file;
 mod variables;
 
 use std::{

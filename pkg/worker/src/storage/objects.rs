@@ -18,8 +18,10 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::storage::files::{Files, MAX_FILE, file_error, outside_storage};
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    storage::files::{Files, MAX_FILE, file_error, outside_storage},
+};
 
 /// Name of the object that marks a folder.
 const FOLDER: &str = ".folder";

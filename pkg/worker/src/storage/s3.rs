@@ -10,11 +10,14 @@ use object_store::{
 use reqwest::Url;
 use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
 
-use crate::storage::{
-    objects::Objects,
-    variables::{is_host_part, parse_settings},
+use crate::{
+    Error, Result, chain,
+    protocol::http::provide_tls,
+    storage::{
+        objects::Objects,
+        variables::{is_host_part, parse_settings},
+    },
 };
-use crate::{Error, Result, chain, protocol::http::provide_tls};
 
 /// Time limit of retries: shorter than a task.
 const RETRY_DEADLINE: Duration = Duration::from_secs(30);

@@ -32,7 +32,7 @@ fn files_are_written_and_read_back() {
     for storage in test_storages(&folder.path().join("made/here")) {
         let run = storage.root().join("a/b");
         storage.create_folder(&run).unwrap();
-        let file = run.join("model-1.bin");
+        let file = run.join("model-1.safetensors");
         assert_eq!(storage.write(&file, b"one").unwrap(), 3);
         storage.write(&file, b"three").unwrap();
         assert_eq!(storage.read(&file).unwrap(), b"three");
@@ -43,7 +43,7 @@ fn files_are_written_and_read_back() {
             [&*file],
             "temporary files"
         );
-        let last = run.join("model-final.bin");
+        let last = run.join("model-final.safetensors");
         storage.rename(&file, &last).unwrap();
         assert_eq!(storage.list_entries(&run).unwrap(), [&*last]);
         storage.remove(&file).unwrap();
@@ -79,7 +79,7 @@ fn write_to_removed_folder_fails() {
         let gone = storage.root().join("gone");
         storage.create_folder(&gone).unwrap();
         storage.remove_folder(&gone).unwrap();
-        let path = gone.join("frames.bin");
+        let path = gone.join("frames.safetensors");
         for refused in [storage.write(&path, b""), storage.write_durably(&path, b"")] {
             assert!(matches!(refused, Err(Error::File { .. })));
         }

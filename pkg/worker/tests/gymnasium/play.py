@@ -30,10 +30,6 @@ def swing(state):
     return 2 if state[3] > 0 else 0
 
 
-def climb(state):
-    return 2 if state[1] >= 0 else 0
-
-
 # What solves it, and between what any state can be.
 GAMES = {
     "CartPole-v1": (balance, (-2.4, -3, -0.2, -3), (2.4, 3, 0.2, 3)),
@@ -42,7 +38,6 @@ GAMES = {
         (-math.pi, -math.pi, -4 * math.pi, -9 * math.pi),
         (math.pi, math.pi, 4 * math.pi, 9 * math.pi),
     ),
-    "MountainCar-v0": (climb, (-1.2, -0.07), (0.5, 0.07)),
 }
 
 

@@ -134,7 +134,7 @@ async fn training_survives_loss_of_all_collectors() {
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(
         left[0].starts_with(mock_replicas.folder().join("rl/pole"))
-            && left[0].ends_with("model-final.bin")
+            && left[0].ends_with("model-final.safetensors")
     );
     let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
     assert_eq!(model.version, end.iteration);
@@ -321,7 +321,7 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
     assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
     assert_eq!(
-        count(&|file| file.ends_with("model-final.bin")),
+        count(&|file| file.ends_with("model-final.safetensors")),
         1,
         "{left:?}"
     );

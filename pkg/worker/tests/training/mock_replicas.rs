@@ -259,8 +259,8 @@ impl MockReplicas {
         inner.made += 1;
         if role == Role::Learner && inner.ranks > 0 {
             let (name, world) = (format!("pole-aggregator-{:05}", inner.made), inner.ranks);
-            let unit = self.unit(&name, world, &inner.settings);
-            inner.pods.insert(name, unit);
+            let group = self.learner_group(&name, world, &inner.settings);
+            inner.pods.insert(name, group);
             return;
         }
         let (name, index) = (format!("pole-{role}-{:05}", inner.made), inner.made);

@@ -145,7 +145,7 @@ async fn coordinator_pause_and_start_apply_to_all_replicas() {
             .any(|file| file.display().to_string().contains(name))
     };
     assert!(
-        has("checkpoints-CartPole-v1-") && has("model-final.bin"),
+        has("checkpoints-CartPole-v1-") && has("model-final.safetensors"),
         "{left:?}"
     );
 }

@@ -75,7 +75,10 @@ fn newest_checkpoint_is_loaded_and_old_ones_removed() {
     assert_eq!(load_newest(&store), None);
     // Version 10 is newer than 9, although it sorts before it as text.
     (0..10).for_each(|_| job.step(&mut store));
-    assert_eq!(job.checkpoints(), ["checkpoint-10.bin", "checkpoint-9.bin"]);
+    assert_eq!(
+        job.checkpoints(),
+        ["checkpoint-10.safetensors", "checkpoint-9.safetensors"]
+    );
     assert_eq!(load_newest(&job.open_store(OF, ALWAYS)), Some((10, 1000)));
     store.remove_all().unwrap();
     assert_eq!(load_newest(&job.open_store(OF, ALWAYS)), None);
@@ -96,7 +99,7 @@ fn unsaved_progress_is_saved_at_the_end() {
     job.at.frames += 50;
     job.save(&mut store);
     assert_eq!(load_newest(&store), Some((2, 200)));
-    fs::remove_file(job.path("checkpoint-2.bin")).unwrap();
+    fs::remove_file(job.path("checkpoint-2.safetensors")).unwrap();
     job.save(&mut store);
     assert!(job.checkpoints().is_empty(), "it was saved already");
 }
@@ -106,16 +109,16 @@ fn damaged_checkpoint_is_renamed_and_previous_loaded() {
     let mut job = Job::new();
     let mut store = job.open_store(OF, ALWAYS);
     (0..3).for_each(|_| job.step(&mut store));
-    job.spoil("checkpoint-3.bin");
+    job.spoil("checkpoint-3.safetensors");
     let unfinished = job.path("checkpoint-4.0.tmp");
     fs::write(&unfinished, b"half of").unwrap();
     assert_eq!(load_newest(&store), Some((2, 200)));
     assert!(!unfinished.exists());
     assert_eq!(
         job.checkpoints(),
-        ["checkpoint-2.bin", "checkpoint-3.unusable"]
+        ["checkpoint-2.safetensors", "checkpoint-3.unusable"]
     );
-    job.spoil("checkpoint-2.bin");
+    job.spoil("checkpoint-2.safetensors");
     assert_eq!(load_newest(&store), None);
     job.step(&mut store);
     assert_eq!(load_newest(&store), Some((4, 400)));
@@ -127,10 +130,13 @@ fn unreadable_checkpoint_is_kept() {
     let mut store = job.open_store(OF, ALWAYS);
     job.step(&mut store);
     // Simulates a temporary read error.
-    fs::create_dir(job.path("checkpoint-2.bin")).unwrap();
+    fs::create_dir(job.path("checkpoint-2.safetensors")).unwrap();
     let error = store.load_newest().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
-    assert_eq!(job.checkpoints(), ["checkpoint-1.bin", "checkpoint-2.bin"]);
+    assert_eq!(
+        job.checkpoints(),
+        ["checkpoint-1.safetensors", "checkpoint-2.safetensors"]
+    );
 }
 
 #[test]
@@ -154,7 +160,7 @@ fn trainings_in_one_folder_are_independent() {
     }
     assert_eq!(
         job.checkpoints(),
-        ["checkpoint-1.bin", "checkpoint-2.0.tmp"]
+        ["checkpoint-1.safetensors", "checkpoint-2.0.tmp"]
     );
     assert_eq!(load_newest(&own), Some((1, 100)));
 }
@@ -162,17 +168,21 @@ fn trainings_in_one_folder_are_independent() {
 #[test]
 fn mislabeled_checkpoint_is_not_loaded() {
     let others = [(Game::Acrobot, OF.1), (OF.0, 5)];
-    let renamed = [(OF, "checkpoint-7.bin")];
-    let moved = others.map(|of| (of, "checkpoint-1.bin"));
+    let renamed = [(OF, "checkpoint-7.safetensors")];
+    let moved = others.map(|of| (of, "checkpoint-1.safetensors"));
     for (of, name) in moved.into_iter().chain(renamed) {
         let mut job = Job::new();
         let mut other = job.open_store(of, ALWAYS);
         job.at = Checkpoint::new_initial(of.0, of.1);
         job.step(&mut other);
         let own = job.open_store(OF, ALWAYS);
-        fs::rename(other.folder.join("checkpoint-1.bin"), job.path(name)).unwrap();
+        fs::rename(
+            other.folder.join("checkpoint-1.safetensors"),
+            job.path(name),
+        )
+        .unwrap();
         assert_eq!(load_newest(&own), None, "{of:?} {name}");
-        let aside = name.replace(".bin", ".unusable");
+        let aside = name.replace(".safetensors", ".unusable");
         assert_eq!(job.checkpoints(), [aside]);
     }
 }
@@ -190,5 +200,5 @@ fn fresh_start_removes_checkpoints() {
     assert_eq!(load_newest(&store), None);
     assert!(job.checkpoints().is_empty());
     job.step(&mut store);
-    assert_eq!(job.checkpoints(), ["checkpoint-2.bin"]);
+    assert_eq!(job.checkpoints(), ["checkpoint-2.safetensors"]);
 }

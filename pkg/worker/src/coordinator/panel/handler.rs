@@ -4,10 +4,10 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::coordinator::panel::{ControlPanel, WorkerGroup};
 use crate::{
     Result,
-    lifecycle::{report::Report, routes::LifecycleHandles, status::Call},
+    coordinator::panel::{ControlPanel, WorkerGroup},
+    lifecycle::{Call, LifecycleHandles, Report},
 };
 
 /// How long a call waits for each replica.

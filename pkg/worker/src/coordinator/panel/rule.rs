@@ -1,6 +1,6 @@
 //! The pure rule: which calls bring a replica to the status of its panel.
 
-use crate::lifecycle::status::{Call, Status};
+use crate::lifecycle::{Call, Status};
 
 /// The state of a replica that the panel remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,15 +2,15 @@ use std::{ops::ControlFlow, time::Instant};
 
 use crate::{
     Error, Result,
-    checkpoint::{checkpoint_file::Checkpoint, store::CheckpointStore},
+    checkpoint::{Checkpoint, CheckpointStore},
     coordinator::{outcome::Outcome, progress::Progress, training::Goal},
     environment::seeds::mix_seeds,
     learner::{ppo::Losses, settings::Settings},
-    lifecycle::report::{PollResult, Stats},
-    model::model_file::Model,
+    lifecycle::{PollResult, Stats},
+    model::Model,
     protocol::wire::Work,
     sampler::{
-        env_instance::EnvFactory,
+        EnvFactory,
         running_pipeline::RunningPipeline,
         sampling::Sampling,
         shared_buffers::{Dataset, Order, TrainingBatch},

@@ -46,11 +46,6 @@ async fn serial_training_solves_acrobot() {
     solves(Game::Acrobot, 0..4).await;
 }
 
-#[tokio::test]
-async fn serial_training_solves_mountain_car() {
-    solves(Game::MountainCar, 0..1).await;
-}
-
 fn threads() -> Sampling {
     Sampling {
         num_workers: 2,

@@ -4,7 +4,7 @@ use std::{net::TcpListener, time::Duration};
 
 use di_worker_lib::{
     distributed::{
-        Group, Limits, RankConfig,
+        RankConfig, TcpProcessGroup, Timeouts,
         aggregator::{Aggregator, AggregatorTimeouts},
         train_as_rank,
     },
@@ -19,10 +19,10 @@ use di_worker_lib::{
 use super::{Loopback, Machine, MockReplicas, Pod, listen, on_loopback};
 
 /// Timeouts for slow test machines.
-const LIMITS: Limits = Limits {
-    meet: Duration::from_secs(60),
-    hear: Duration::from_secs(60),
-    step: Duration::from_secs(60),
+const TIMEOUTS: Timeouts = Timeouts {
+    rendezvous: Duration::from_secs(60),
+    ack: Duration::from_secs(60),
+    message: Duration::from_secs(60),
 };
 
 impl MockReplicas {
@@ -34,9 +34,9 @@ impl MockReplicas {
     /// Kills a rank of an aggregator.
     pub fn kill_rank(&self, aggregator: &str, rank: usize) {
         let mut inner = self.inner();
-        let unit = inner.pods.get_mut(aggregator).unwrap();
+        let group = inner.pods.get_mut(aggregator).unwrap();
         assert!(
-            unit.ranks[rank].0.take().is_some(),
+            group.ranks[rank].0.take().is_some(),
             "the rank was killed before"
         );
     }
@@ -50,7 +50,7 @@ impl MockReplicas {
     pub fn ranks_of(&self, aggregator: &str) -> Replicas {
         let inner = self.inner();
         let ranks = inner.pods.get(aggregator).into_iter();
-        let ranks = ranks.flat_map(|unit| &unit.ranks);
+        let ranks = ranks.flat_map(|group| &group.ranks);
         Replicas {
             namespace: "rl".to_owned(),
             coordinator: aggregator.to_owned(),
@@ -59,7 +59,7 @@ impl MockReplicas {
         }
     }
 
-    pub(super) fn unit(&self, name: &str, world: u32, settings: &Settings) -> Pod {
+    pub(super) fn learner_group(&self, name: &str, world_size: u32, settings: &Settings) -> Pod {
         let server = self.address.to_string();
         let environment = |port, pod: String| {
             Environment::from_lookup(port, |variable| match variable {
@@ -71,27 +71,27 @@ impl MockReplicas {
             .unwrap()
         };
         let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = RankConfig {
-            unit: name.to_owned(),
-            world,
-            first: 0,
-            local: world,
-            master: "127.0.0.1".to_owned(),
-            port: meeting.local_addr().unwrap().port(),
+        let config = RankConfig {
+            group_name: name.to_owned(),
+            world_size,
+            start_rank: 0,
+            local_world_size: world_size,
+            master_addr: "127.0.0.1".to_owned(),
+            master_port: meeting.local_addr().unwrap().port(),
         };
         let mut meeting = Some(meeting);
-        let ranks = (0..world).map(|rank| {
+        let ranks = (0..world_size).map(|rank| {
             let pod = format!("{name}-ddp-{rank}");
             let (listener, url) = listen(&pod);
             let storage = self.storage();
             let environment = environment(LEARNER_PORT, pod);
             let learner = Learner::new(environment, storage, settings.clone());
-            let (place, meeting) = (place.clone(), meeting.take());
+            let (config, meeting) = (config.clone(), meeting.take());
             let program = format!("{name}-rank-{rank}");
             let machine = Machine::start(&self.ended, &program, async move {
                 let meet = move || match meeting {
-                    Some(listener) => Group::accept_ranks(&listener, &place, LIMITS),
-                    None => Group::join_group(&place, rank, LIMITS),
+                    Some(listener) => TcpProcessGroup::accept_ranks(&listener, &config, TIMEOUTS),
+                    None => TcpProcessGroup::join_group(&config, rank, TIMEOUTS),
                 };
                 let group = tokio::task::spawn_blocking(meet).await.unwrap().unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
