@@ -31,10 +31,10 @@ impl Checkpoint {
     /// Encodes a checkpoint file: a model file with more values.
     pub fn encode(&self) -> Vec<u8> {
         let mut file = self.model.to_tensors();
-        file = file.with_value("seed", self.seed);
-        file = file.with_value("frames", self.frames);
+        file = file.with_value("seed", &self.seed);
+        file = file.with_value("frames", &self.frames);
         if let Some(mean_return) = self.mean_return {
-            file = file.with_value("mean_return", mean_return);
+            file = file.with_value("mean_return", &mean_return);
         }
         file.encode()
     }

@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use axum::{Router, routing::get};
+use axum::{Json, Router, routing::get};
 use reqwest::Client;
 use tokio::{net::TcpListener, sync::watch, time::sleep};
 
@@ -119,7 +119,11 @@ impl Coordinator {
         storage: Storage,
         client: Client,
     ) -> Self {
-        let progress = watch::Sender::new(Progress::default());
+        let job = environment.job_name().to_owned();
+        let progress = watch::Sender::new(Progress {
+            job,
+            ..Progress::default()
+        });
         let gate = PauseGate::new_running();
         Self {
             scale: Scale::new(
@@ -339,8 +343,14 @@ impl Coordinator {
     }
 
     fn build_router(&self) -> Router {
+        let progress = self.progress.subscribe();
+        let status = move || {
+            let now = progress.borrow().clone();
+            async move { Json(now) }
+        };
         Router::new()
             .route("/healthz", get(async || "ok"))
+            .route("/status", get(status))
             .merge(self.scale.build_router())
             .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),

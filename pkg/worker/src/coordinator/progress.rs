@@ -1,10 +1,14 @@
-//! The progress of a training, for the log and the report.
+//! The progress of a training, for the log and for `/status`.
 
-use crate::{learner::staleness::Staleness, lifecycle::Stats};
+use serde::Serialize;
+
+use crate::{learner::staleness::Staleness, lifecycle::report::Stats};
 
 /// The state of the training after an iteration.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
+    /// Name of the job.
+    pub job: String,
     /// Folder of the run.
     pub run: String,
     /// Updates of the model so far.

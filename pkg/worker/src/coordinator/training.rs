@@ -206,7 +206,7 @@ async fn learner_task(
         model_version: run.model_version(),
         model_path: run.model_path().to_owned(),
         progress: iteration as f64 / goal.max_iterations as f64,
-        seed: mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX),
+        seed: Some(mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX)),
     };
     stored.read_value(task).await
 }
@@ -239,7 +239,7 @@ fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
             run: run.folder().to_owned(),
             model_version: run.model_version(),
             model_path: run.model_path().to_owned(),
-            seed: mix_seeds(seed, index),
+            seed: Some(mix_seeds(seed, index)),
             work,
         })
         .collect()

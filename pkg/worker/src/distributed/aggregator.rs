@@ -173,7 +173,7 @@ impl Aggregator {
             .map(|url| Address::parse(url))
             .collect::<Result<_>>()?;
         let head = ranks.first().cloned().ok_or(Error::NoHead)?;
-        let url = format!("http://{}/healthz", head.url);
+        let url = format!("http://{}/status", head.url);
         let answer = self.client.get(&url).timeout(STATUS_TIMEOUT).send().await;
         let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
         if !answer.status().is_success() {

@@ -36,10 +36,11 @@ pub(super) enum Message {
     Lost { rank: u32, reason: String },
 }
 
-/// A task with its settings.
+/// A task with its seed and settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct GroupTask {
     pub(super) task: LearnerTask,
+    pub(super) seed: u64,
     pub(super) settings: Settings,
 }
 

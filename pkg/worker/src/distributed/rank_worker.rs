@@ -56,7 +56,7 @@ impl Worker for RankWorker {
             return Ok(PollResult::NOTHING);
         };
         let progress = call.task.progress;
-        let trained = loaded.train_model(&call.settings, progress, call.task.seed, &mut self.group);
+        let trained = loaded.train_model(&call.settings, progress, call.seed, &mut self.group);
         if let Err(error @ Error::Diverged) = &trained {
             // All ranks detect this at the same step, and rank 0 reports it.
             tracing::error!("task failed: {}", chain(error));

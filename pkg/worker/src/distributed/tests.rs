@@ -78,7 +78,7 @@ fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
         model_version: 0,
         model_path,
         progress: 1.0 / 3.0,
-        seed: 5,
+        seed: Some(5),
     };
     (folder, storage, task)
 }

@@ -55,6 +55,14 @@ impl TaskWorker for Learner {
 
     const ROLE: Role = Role::Learner;
 
+    fn pod_name(&self) -> &str {
+        &self.environment.pod
+    }
+
+    fn replica_index(&self) -> u64 {
+        self.environment.replica_index
+    }
+
     fn current_config(&self) -> Settings {
         self.settings.clone()
     }
@@ -65,10 +73,10 @@ impl TaskWorker for Learner {
         Ok(())
     }
 
-    fn run_task(&mut self, task: LearnerTask) -> Result<LearnerReport> {
+    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let mut loaded = self.load_task(&task, &self.settings)?;
-        let losses =
-            loaded.train_model(&self.settings, task.progress, task.seed, &mut SingleProcess)?;
+        let seed = task.seed.unwrap_or(fallback_seed);
+        let losses = loaded.train_model(&self.settings, task.progress, seed, &mut SingleProcess)?;
         self.store_model(&task, &loaded, losses)
     }
 }

@@ -72,8 +72,8 @@ impl Model {
     /// The file, before it is encoded.
     pub(crate) fn to_tensors(&self) -> TensorFile {
         let mut file = TensorFile::new(self.policy.game())
-            .with_value("version", self.version)
-            .with_value("step", self.adam.step);
+            .with_value("version", &self.version)
+            .with_value("step", &self.adam.step);
         for (group, mut numbers) in [
             (PARAMETERS, self.policy.parameters()),
             (MEAN, &self.adam.mean),
@@ -159,11 +159,13 @@ mod tests {
     #[test]
     fn model_with_invalid_size_or_values_is_rejected() {
         let empty = TensorFile::new(Game::CartPole)
-            .with_value("version", 1)
-            .with_value("step", 1);
+            .with_value("version", &1)
+            .with_value("step", &1);
         assert!(Model::decode(&empty.encode()).is_err());
         let other = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
-        let other = other.to_tensors().with_value("environment", Game::CartPole);
+        let other = other
+            .to_tensors()
+            .with_value("environment", &Game::CartPole);
         let error = Model::decode(&other.encode()).unwrap_err().to_string();
         assert!(
             error.contains("shape of exp_avg.actor.0.weights"),

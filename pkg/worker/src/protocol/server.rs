@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, IntoFuture},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use crate::{
     },
     protocol::{
         tasks::{Queue, TaskLoop, TaskWorker},
-        wire::{Envelope, Failure, TAKES_NO_TASK, is_bad_task_status},
+        wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_bad_task_status},
     },
 };
 
@@ -40,7 +40,20 @@ const TASK: &str = "/task";
 /// Maximum time to finish responses after the worker has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The response of `/status`.
+#[derive(Clone, Debug, Serialize)]
+struct Status {
+    role: Role,
+    pod: String,
+    replica_index: u64,
+    busy: bool,
+    tasks_done: u64,
+    tasks_failed: u64,
+}
+
 struct Shared<W: TaskWorker> {
+    pod: String,
+    replica_index: u64,
     queue: Arc<Queue<W>>,
     control: WorkerControl,
 }
@@ -60,9 +73,12 @@ pub async fn serve<W: TaskWorker>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let queue = Arc::new(Queue::new());
+    let (pod, replica_index) = (worker.pod_name().to_owned(), worker.replica_index());
     let config = worker.current_config();
     let life = launch_worker(TaskLoop::new(worker, queue.clone()), config)?;
     let router = task_router(Shared {
+        pod,
+        replica_index,
         queue,
         control: life.control.clone(),
     });
@@ -149,6 +165,7 @@ pub(crate) async fn serve_while<T>(
 
 fn task_router<W: TaskWorker>(shared: Shared<W>) -> Router {
     Router::new()
+        .route("/status", get(get_status::<W>))
         .route(TASK, post(post_task::<W>))
         .with_state(Arc::new(shared))
         .merge(health_route())
@@ -188,6 +205,18 @@ async fn limit_time(request: Request, next: Next) -> Response {
         .unwrap_or_else(|_| {
             failure_response(StatusCode::GATEWAY_TIMEOUT, "the request took too long")
         })
+}
+
+async fn get_status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
+    let status = Status {
+        role: W::ROLE,
+        pod: shared.pod.clone(),
+        replica_index: shared.replica_index,
+        busy: shared.queue.busy.load(Relaxed),
+        tasks_done: shared.queue.done.load(Relaxed),
+        tasks_failed: shared.queue.failed.load(Relaxed),
+    };
+    Json(status).into_response()
 }
 
 async fn post_task<W: TaskWorker>(

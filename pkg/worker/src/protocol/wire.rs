@@ -120,8 +120,9 @@ pub struct CollectorTask {
     pub model_version: u64,
     /// File of the model.
     pub model_path: PathBuf,
-    /// Seed of the task.
-    pub seed: u64,
+    /// Seed of the task; without one it is derived from the replica index and the task count.
+    #[serde(default)]
+    pub seed: Option<u64>,
     /// The mode.
     #[serde(flatten)]
     pub work: Work,
@@ -176,8 +177,9 @@ pub struct LearnerTask {
     pub model_path: PathBuf,
     /// Progress of the training, in 0..=1; the learning rate decreases with it.
     pub progress: f64,
-    /// Seed of the task.
-    pub seed: u64,
+    /// Seed of the task; without one it is derived from the replica index and the task count.
+    #[serde(default)]
+    pub seed: Option<u64>,
 }
 
 /// The report of a learner.
@@ -306,7 +308,7 @@ mod tests {
             run: "/storage/rl/pole/run".into(),
             model_version: 3,
             model_path: "/storage/rl/pole/run/model-3.safetensors".into(),
-            seed: 7,
+            seed: Some(7),
             work: Work::Collect { frames: 256 },
         };
         let body = json!({
@@ -316,9 +318,12 @@ mod tests {
         assert_eq!(to_value(&task).unwrap(), body);
         assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);
         let evaluate = json!({
-            "game": "CartPole-v1", "run": "/r", "model_version": 3, "model_path": "/m", "seed": 8, "mode": "evaluate", "episodes": 25
+            "game": "CartPole-v1", "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
         });
         let task: CollectorTask = from_value(evaluate).unwrap();
-        assert_eq!((task.work, task.seed), (Work::Evaluate { episodes: 25 }, 8));
+        assert_eq!(
+            (task.work, task.seed),
+            (Work::Evaluate { episodes: 25 }, None)
+        );
     }
 }

@@ -66,6 +66,14 @@ impl TaskWorker for Collector {
 
     const ROLE: Role = Role::Collector;
 
+    fn pod_name(&self) -> &str {
+        &self.environment.pod
+    }
+
+    fn replica_index(&self) -> u64 {
+        self.environment.replica_index
+    }
+
     fn current_config(&self) -> Sampling {
         self.sampling.clone()
     }
@@ -80,15 +88,16 @@ impl TaskWorker for Collector {
         self.sampler.stop_workers();
     }
 
-    fn run_task(&mut self, task: CollectorTask) -> Result<CollectorReport> {
+    fn run_task(&mut self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
         let game = task.game;
         let model = Model::load_checked(&self.storage, &task.model_path, game, task.model_version)?;
+        let seed = task.seed.unwrap_or(fallback_seed);
         let report = match task.work {
             Work::Collect { frames } if (1..=MAX_FRAMES).contains(&frames) => {
-                let rollout = self.sampler.collect(&model.policy, frames, task.seed)?;
+                let rollout = self.sampler.collect(&model.policy, frames, seed)?;
                 // The pod name separates the files of two collectors with the same task, after the
                 // first seemed lost.
-                let name = format!("{:016x}-{}.safetensors", task.seed, self.environment.pod);
+                let name = format!("{seed:016x}-{}.safetensors", self.environment.pod);
                 let path = task.run.join(frames_folder(task.model_version)).join(name);
                 let file = frames::encode(game, model.version, &rollout.trajectories);
                 let bytes = self.storage.write(&path, &file)?;
@@ -100,7 +109,7 @@ impl TaskWorker for Collector {
             }
             Work::Evaluate { episodes } if (1..=MAX_EPISODES).contains(&episodes) => {
                 let Evaluation { returns, frames } =
-                    self.sampler.evaluate(&model.policy, episodes, task.seed)?;
+                    self.sampler.evaluate(&model.policy, episodes, seed)?;
                 summarise_returns(frames, &returns)
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
@@ -183,7 +192,7 @@ mod tests {
             run,
             model_version: 0,
             model_path,
-            seed: 3,
+            seed: Some(3),
             work,
         }
     }

@@ -286,7 +286,6 @@ impl SharedBuffers {
     }
 
     /// Addresses of the buffers.
-
     #[cfg(test)]
     pub(super) fn memory_addresses(&self) -> Vec<[(usize, usize); 7]> {
         let all = self.blocks.iter().chain(&self.datasets);

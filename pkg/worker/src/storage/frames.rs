@@ -31,7 +31,7 @@ pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> 
     let (steps, size) = (actions.len(), game.rules().observation_size());
     let rows = observations.len() / size;
     TensorFile::new(game)
-        .with_value("version", version)
+        .with_value("version", &version)
         .with_tensor("lengths", &lengths, &[lengths.len()])
         .with_tensor("terminated", &terminated, &[terminated.len()])
         .with_tensor("actions", &actions, &[steps])
@@ -132,7 +132,7 @@ mod tests {
     fn invalid_lengths_and_actions_are_rejected() {
         let decode_error = |steps: u32, action: u8| {
             let file = TensorFile::new(Game::CartPole)
-                .with_value("version", 0)
+                .with_value("version", &0)
                 .with_tensor("lengths", &[steps], &[1])
                 .with_tensor("terminated", &[0_u8], &[1])
                 .with_tensor("actions", &[action], &[1])

@@ -35,11 +35,11 @@ impl TensorFile {
             values: BTreeMap::new(),
             tensors: Vec::new(),
         };
-        file.with_value(ENVIRONMENT, game)
+        file.with_value(ENVIRONMENT, &game)
     }
 
     /// Adds a value.
-    pub(crate) fn with_value(mut self, name: &str, value: impl ToString) -> Self {
+    pub(crate) fn with_value(mut self, name: &str, value: &impl ToString) -> Self {
         self.values.insert(name.to_owned(), value.to_string());
         self
     }
@@ -160,7 +160,7 @@ mod tests {
 
     fn file() -> Vec<u8> {
         TensorFile::new(Game::Acrobot)
-            .with_value("version", 7)
+            .with_value("version", &7)
             .with_tensor("weights", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])
             .with_tensor("actions", &[3_u8], &[1])
             .encode()

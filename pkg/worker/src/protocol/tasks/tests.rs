@@ -1,17 +1,23 @@
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use super::*;
 use crate::protocol::wire::CollectorReport;
 
-/// Reports the task as frames; 0 fails, 1 panics. Counts `stop_workers`.
+/// Reports the seed; 0 fails, 1 panics. Counts `stop_workers`.
 #[derive(Default)]
-struct Frames(Arc<AtomicU64>);
+struct Seeds(Arc<AtomicU64>);
 
-impl TaskWorker for Frames {
+impl TaskWorker for Seeds {
     type Task = u64;
     type Report = CollectorReport;
     type Config = ();
     const ROLE: Role = Role::Collector;
+
+    fn pod_name(&self) -> &'static str {
+        "seeds"
+    }
+
+    fn replica_index(&self) -> u64 {
+        3
+    }
 
     fn current_config(&self) {}
 
@@ -23,23 +29,24 @@ impl TaskWorker for Frames {
         self.0.fetch_add(1, Relaxed);
     }
 
-    fn run_task(&mut self, task: u64) -> Result<CollectorReport> {
+    fn run_task(&mut self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
         match task {
             0 => Err(Error::BadTask("none".to_owned())),
             1 => panic!("one"),
             frames => Ok(CollectorReport {
                 frames,
+                episodes: fallback_seed,
                 ..CollectorReport::default()
             }),
         }
     }
 }
 
-fn start_loop() -> (TaskLoop<Frames>, Arc<Queue<Frames>>) {
-    start_loop_with(Frames::default())
+fn start_loop() -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
+    start_loop_with(Seeds::default())
 }
 
-fn start_loop_with(worker: Frames) -> (TaskLoop<Frames>, Arc<Queue<Frames>>) {
+fn start_loop_with(worker: Seeds) -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
     let queue = Arc::new(Queue::new());
     let mut tasks = TaskLoop::new(worker, queue.clone());
     tasks.configure(()).unwrap();
@@ -55,9 +62,15 @@ fn poll_runs_next_task() {
     let polled: Vec<_> = (0..3).map(|_| tasks.poll().unwrap().samples).collect();
     assert_eq!(polled, [5, 0, 7], "a failed task does not end the worker");
     let mut answer = || answers.remove(0).try_recv().unwrap();
-    assert_eq!(answer().unwrap().frames, 5);
+    assert_eq!(answer().unwrap().episodes, mix_seeds(3, 0));
     assert!(matches!(answer(), Err(Error::BadTask(_))));
-    assert_eq!(answer().unwrap().frames, 7);
+    assert_eq!(
+        answer().unwrap().episodes,
+        mix_seeds(3, 2),
+        "tasks are counted"
+    );
+    let counts = [&queue.done, &queue.failed].map(|count| count.load(Relaxed));
+    assert_eq!(counts, [2, 1]);
 }
 
 #[test]
@@ -80,7 +93,7 @@ fn paused_queue_returns_tasks_and_rejects_new_ones() {
 #[test]
 fn worker_stops_threads_on_pause_and_exit() {
     let rests = Arc::<AtomicU64>::default();
-    let (mut tasks, queue) = start_loop_with(Frames(rests.clone()));
+    let (mut tasks, queue) = start_loop_with(Seeds(rests.clone()));
     assert_eq!(rests.load(Relaxed), 0);
     tasks.pause().unwrap();
     assert_eq!(rests.load(Relaxed), 1);
