@@ -89,7 +89,7 @@ fn stored(storage: &Storage) -> LearnerTask {
         model_version: 0,
         model_path: storage.root().join("model.safetensors"),
         progress: 0.0,
-        seed: 5,
+        seed: Some(5),
     };
     let model = Checkpoint::new_initial(game, 7).model;
     storage.write(&task.model_path, &model.encode()).unwrap();
