@@ -196,7 +196,7 @@ async fn replicas_are_configured_at_next_start() {
         ),
         (
             json!({"learner": {"num_epochs": 0}}),
-            "num_epochs must be in 1..=1000, and is 0",
+            "num_epochs must be in 1..=1000, but is 0",
         ),
     ] {
         let (code, envelope, report) = call(&training.address, "configure", &refused).await;

@@ -91,50 +91,6 @@ fn directory_manifests_are_read_in_order() {
     assert_eq!(kinds(true), ["D", "A", "B", "C"]);
 }
 
-/// Answers the requests in order and returns their number.
-fn serve_responses(responses: &'static [&'static str]) -> (String, std::thread::JoinHandle<usize>) {
-    use std::{
-        io::{BufRead, BufReader, Write},
-        net::TcpListener,
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/job.yaml", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        for response in responses {
-            let (mut stream, _) = listener.accept().unwrap();
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let head = lines.map_while(Result::ok);
-            head.take_while(|line| !line.is_empty()).for_each(drop);
-            write!(stream, "HTTP/1.1 {response}").unwrap();
-        }
-        responses.len()
-    });
-    (url, server)
-}
-
-#[test]
-fn url_is_downloaded_with_retries_and_redirects() {
-    let responses = &[
-        "503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-        "302 Found\r\nlocation: /other.yaml\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-        "200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nkind: A",
-    ];
-    let (url, server) = serve_responses(responses);
-    let documents = read_manifests(&url, false).unwrap();
-    assert_eq!(documents[0].object, json!({"kind": "A"}));
-    assert_eq!(documents[0].origin, url);
-    assert_eq!(server.join().unwrap(), 3);
-
-    let (url, server) =
-        serve_responses(&["404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"]);
-    let error = read_manifests(&url, false).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        format!("{url}: unable to read URL, server reported 404 Not Found")
-    );
-    server.join().unwrap();
-}
-
 #[test]
 fn yaml_error_has_a_single_error_prefix() {
     let error = parse("train.yaml", "kind: DIJob\nspec: [").unwrap_err();
