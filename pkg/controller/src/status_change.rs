@@ -108,7 +108,10 @@ mod tests {
         let mut counted = old.clone();
         counted.collectors_ready = Some("1/2".to_owned());
         assert_eq!(change_to(&counted, vec![]), StatusChange::Minor);
-        assert_eq!(change_to(&counted, create_pod()), StatusChange::AfterActions);
+        assert_eq!(
+            change_to(&counted, create_pod()),
+            StatusChange::AfterActions
+        );
 
         let mut created = counted.clone();
         created.phase = Some(Phase::Created);

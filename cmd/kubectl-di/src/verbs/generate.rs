@@ -18,7 +18,9 @@ impl Generate {
     pub fn run(self, command: clap::Command) -> Result<ExitCode> {
         let man = self.prefix.join("share/man/man1");
         create_directory(&man)?;
-        clap_mangen::generate_to(command, &man)
+        // Unlike the help of a command, a man page describes the global flags.
+        let described = command.mut_args(|arg| arg.hide_short_help(false));
+        clap_mangen::generate_to(described, &man)
             .with_context(|| format!("cannot write to {}", man.display()))?;
         for shell in Shell::value_variants() {
             let file = match shell {
