@@ -22,6 +22,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const LIMITS: Limits = Limits {
     connections: usize::MAX,
     per_address: usize::MAX,
+    handshake_timeout: Duration::from_secs(10),
     head_timeout: Duration::from_secs(10),
     max_age: Duration::from_secs(300),
     close_timeout: Duration::from_secs(5),

@@ -9,7 +9,7 @@ use di_controller::{Lease, LeaseSettings, run_with_leader_election};
 use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     health::{self, Health},
@@ -48,7 +48,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Runs until SIGTERM, or until the lease is lost.
+    /// Runs until SIGTERM.
     pub async fn run(self) -> Result<()> {
         let client = process::create_client().await?;
         let shutdown = process::handle_signals()?;
@@ -133,10 +133,19 @@ impl Manager {
             identity: self.identity.name.clone(),
             ..di_controller::Settings::default()
         };
-        let shutdown = process::wait_for_shutdown(shutdown);
-        // When the lease is lost, the process exits and the kubelet restarts it.
-        run_with_leader_election(client, &lease, settings, metrics, shutdown)
-            .await
-            .context("reconciler failed")
+        loop {
+            let shutdown = process::wait_for_shutdown(shutdown.clone());
+            let (settings, metrics) = (settings.clone(), metrics.clone());
+            match run_with_leader_election(client.clone(), &lease, settings, metrics, shutdown)
+                .await
+            {
+                // The reconciler has ended with all its tasks. The webhooks go on: a busy API
+                // server, which caused the loss, needs them.
+                Err(di_controller::Error::LeaseLost(lease)) => {
+                    warn!(lease, "Lost the lease, waiting for it again");
+                }
+                ended => return ended.context("reconciler failed"),
+            }
+        }
     }
 }

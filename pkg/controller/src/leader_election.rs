@@ -11,8 +11,9 @@ use crate::{Lease, Metrics, Settings, error::Result, run};
 /// resolves.
 ///
 /// # Errors
-/// [`Error::LeaseLost`](crate::Error::LeaseLost) when another process may lead now: the process
-/// must exit and restart. Also the errors of [`run`].
+/// [`Error::LeaseLost`](crate::Error::LeaseLost) when another process may lead now: the reconciler
+/// and its tasks have ended, and the caller may wait for the lease again. Also the errors of
+/// [`run`].
 pub async fn run_with_leader_election(
     client: Client,
     lease: &Lease,
@@ -36,9 +37,12 @@ pub async fn run_with_leader_election(
         biased;
         lost = lease.renew_loop() => match lost {
             Ok(never) => match never {},
-            Err(error) => Err(error),
+            Err(error) => {
+                metrics.leader.set(0);
+                Err(error)
+            }
         },
-        ended = run(client, settings, metrics, shutdown) => {
+        ended = run(client, settings, metrics.clone(), shutdown) => {
             lease.release().await;
             ended
         }

@@ -223,7 +223,7 @@ impl Lease {
 
     async fn get_lease(&self) -> Result<Option<LeaseObject>> {
         let call = self.api.get_opt(&self.settings.name);
-        Ok(call_with_timeout(self.settings.retry_period, || self.describe("get"), call).await?)
+        Ok(call_with_timeout(self.call_timeout(), || self.describe("get"), call).await?)
     }
 
     async fn create_lease(&self) -> Result<bool> {
@@ -237,7 +237,7 @@ impl Lease {
         let params = PostParams::default();
         let call = self.api.create(&params, &lease);
         let operation = || self.describe("create");
-        let written = call_with_timeout(self.settings.retry_period, operation, call).await;
+        let written = call_with_timeout(self.call_timeout(), operation, call).await;
         write_succeeded(written.map_err(Error::from))
     }
 
@@ -250,8 +250,13 @@ impl Lease {
         let params = PostParams::default();
         let call = self.api.replace(&self.settings.name, &params, &lease);
         let operation = || self.describe("write");
-        let written = call_with_timeout(self.settings.retry_period, operation, call).await;
+        let written = call_with_timeout(self.call_timeout(), operation, call).await;
         write_succeeded(written.map_err(Error::from))
+    }
+
+    /// Two tries fit into the renew deadline, so a slow API server does not cost the lease.
+    fn call_timeout(&self) -> Duration {
+        self.settings.renew_deadline / 2
     }
 
     fn describe(&self, verb: &str) -> String {

@@ -17,6 +17,7 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
         limits: Limits {
             connections: settings.max_connections,
             per_address: settings.max_connections_per_address,
+            handshake_timeout: settings.header_timeout,
             head_timeout: settings.header_timeout,
             max_age: settings.max_connection_age,
             close_timeout: settings.request_timeout * 2,

@@ -60,7 +60,7 @@ pub(crate) async fn serve_connection(
         return serve_stream(stream, false, limits, service, stopping).await;
     };
     // Boxed, so that the connection frees the state of the handshake afterwards.
-    let handshake = Box::pin(timeout(limits.head_timeout, async {
+    let handshake = Box::pin(timeout(limits.handshake_timeout, async {
         let mut stream = tls.accept(stream).await?;
         // hyper has no timeout for the first bytes of HTTP/2, so wait for the first one here.
         stream.fill_buf().await?;
@@ -100,7 +100,7 @@ async fn serve_stream(
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(limits.head_timeout)
+        .keep_alive_timeout(limits.handshake_timeout)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use di_api::{Phase, Reason};
@@ -17,7 +17,7 @@ use prometheus_client::{
 
 /// Collector of the number of jobs by phase and reason.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct JobCounts(Arc<OnceLock<Store<WatchedJob>>>);
+pub(crate) struct JobCounts(Arc<RwLock<Option<Store<WatchedJob>>>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct JobLabels {
@@ -34,15 +34,15 @@ const OTHER_REASON: &str = "Other";
 impl JobCounts {
     /// Sets the jobs to count. Before, the counts are 0, as in a process that does not lead.
     pub fn set_store(&self, jobs: Store<WatchedJob>) {
-        // Only one reconciler runs in a process.
-        self.0.set(jobs).ok();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(jobs);
     }
 
     fn count_jobs(&self) -> BTreeMap<JobLabels, i64> {
         let phases = [NO_PHASE].into_iter().chain(Phase::ALL.map(Phase::as_str));
         let zero = |phase| (JobLabels { phase, reason: "" }, 0);
         let mut counts: BTreeMap<_, _> = phases.map(zero).collect();
-        let jobs = self.0.get().map(Store::state).unwrap_or_default();
+        let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let jobs = jobs.as_ref().map(Store::state).unwrap_or_default();
         for labels in jobs.iter().filter_map(|job| labels_of(job)) {
             *counts.entry(labels).or_default() += 1;
         }
@@ -129,5 +129,10 @@ mod tests {
             assert_eq!(counted(phase, reason), Some(count), "{phase} {reason}");
         }
         assert_eq!(jobs.count_jobs().values().sum::<i64>(), 6);
+
+        // A process that leads again has a new store.
+        let (reader, _writer) = reflector::store();
+        jobs.set_store(reader);
+        assert_eq!(jobs.count_jobs().values().sum::<i64>(), 0);
     }
 }

@@ -13,6 +13,7 @@ use super::*;
 const LIMITS: Limits = Limits {
     connections: 8,
     per_address: 64,
+    handshake_timeout: Duration::from_secs(30),
     head_timeout: Duration::from_secs(30),
     max_age: Duration::from_secs(600),
     close_timeout: Duration::from_secs(10),
@@ -122,6 +123,7 @@ async fn certificate_rotation_keeps_open_connections() {
 #[tokio::test]
 async fn silent_clients_are_closed_and_others_are_served() {
     let limits = Limits {
+        handshake_timeout: Duration::from_secs(2),
         head_timeout: Duration::from_secs(2),
         ..LIMITS
     };
