@@ -20,9 +20,9 @@ pub fn crds() -> [CustomResourceDefinition; 2] {
 /// to the fields of `template.spec.containers[].env[]` and of `volumes[].emptyDir`.
 const KUBERNETES_TYPES: [(&str, usize); 2] = [("template", 4), ("volumes", 2)];
 
-/// Lists whose entries server-side apply merges, and their keys, as in the pods of Kubernetes.
-const MERGED_LISTS: [(&str, &[&str]); 13] = [
-    ("claims", &["name"]),
+/// Lists whose entries server-side apply merges, and their keys, as in the pods of Kubernetes. Claims
+/// of resources are no such list: a container may use two requests of one claim.
+const MERGED_LISTS: [(&str, &[&str]); 12] = [
     ("containers", &["name"]),
     ("env", &["name"]),
     ("hostAliases", &["ip"]),
@@ -128,9 +128,7 @@ fn reduce_value(schema: &mut JSONSchemaProps, keys: &[&str], levels: usize) {
     let Some(mut properties) = schema.properties.take() else {
         return;
     };
-    properties.retain(|name, field| {
-        keys.contains(&name.as_str()) || (levels > 0 && is_described(name, field))
-    });
+    properties.retain(|name, field| levels > 0 && is_described(name, field));
     for (name, field) in &mut properties {
         reduce_field(name, field, levels.saturating_sub(1));
         if name == PROTOCOL && keys.contains(&PROTOCOL) {
@@ -139,7 +137,9 @@ fn reduce_value(schema: &mut JSONSchemaProps, keys: &[&str], levels: usize) {
         }
     }
     let required = schema.required.take().unwrap_or_default().into_iter();
-    let required: Vec<_> = required.filter(|name| properties.contains_key(name)).collect();
+    let required: Vec<_> = required
+        .filter(|name| properties.contains_key(name))
+        .collect();
     schema.required = (!required.is_empty()).then_some(required);
     schema.properties = (!properties.is_empty()).then_some(properties);
 }
