@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Maximum size in bytes of a CRD. Client-side `kubectl apply` stores it in an annotation of at most
 /// 262,144 bytes; the rest is for more templates.
-const SIZE_LIMIT: usize = 130_000;
+const SIZE_LIMIT: usize = 200_000;
 
 fn crds() -> Vec<Value> {
     di_api::crds()
