@@ -8,26 +8,48 @@ use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, names};
 
 /// Returns the CRDs of both kinds, ready to be applied.
 ///
-/// Each stays below 262,144 bytes, because client-side `kubectl apply` stores it in an annotation
-/// of that size. Therefore the descriptions inside Kubernetes' own types are removed, and the schema
-/// of the legacy version contains only the defaults.
+/// Client-side `kubectl apply` stores a CRD in an annotation of at most 262,144 bytes. Therefore the
+/// schema describes only the upper levels of a pod template, without descriptions, and the schema of
+/// the legacy version contains only the defaults.
+// See docs/decisions/0032.
 pub fn crds() -> [CustomResourceDefinition; 2] {
     [DIJob::crd(), AggregatorConfig::crd()].map(finish_crd)
 }
 
-/// Properties of the spec with types of Kubernetes.
-const KUBERNETES_TYPES: [&str; 2] = ["template", "volumes"];
+/// Properties of the spec with types of Kubernetes, and the number of levels that are described: up
+/// to the fields of `template.spec.containers[].env[]` and of `volumes[].emptyDir`.
+const KUBERNETES_TYPES: [(&str, usize); 2] = [("template", 4), ("volumes", 2)];
+
+/// Lists whose entries server-side apply merges, and their keys, as in the pods of Kubernetes. Claims
+/// of resources are no such list: a container may use two requests of one claim.
+const MERGED_LISTS: [(&str, &[&str]); 12] = [
+    ("containers", &["name"]),
+    ("env", &["name"]),
+    ("hostAliases", &["ip"]),
+    ("imagePullSecrets", &["name"]),
+    ("initContainers", &["name"]),
+    ("ports", &["containerPort", PROTOCOL]),
+    ("resourceClaims", &["name"]),
+    ("schedulingGates", &["name"]),
+    (
+        "topologySpreadConstraints",
+        &["topologyKey", "whenUnsatisfiable"],
+    ),
+    ("volumeDevices", &["devicePath"]),
+    ("volumeMounts", &["mountPath"]),
+    ("volumes", &["name"]),
+];
+
+/// The only key that may be absent.
+const PROTOCOL: &str = "protocol";
 
 fn finish_crd(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         keep_unknown_root_fields(version);
         if let Some(spec) = part_schema(version, "spec") {
-            strip_kubernetes_descriptions(spec);
             keep_unknown_fields(spec);
             allow_empty_strings(spec);
-        }
-        if let Some(status) = part_schema(version, "status") {
-            strip_kubernetes_descriptions(status);
+            reduce_kubernetes_types(spec);
         }
     }
     let legacy: Vec<_> = crd.spec.versions.iter().map(legacy_version).collect();
@@ -64,29 +86,69 @@ fn child_schemas(
         .chain(items)
 }
 
-fn strip_kubernetes_descriptions(schema: &mut JSONSchemaProps) {
+/// Returns the number of levels of a type of Kubernetes, or `None` for our own types.
+fn described_levels(property: &str) -> Option<usize> {
+    let mut types = KUBERNETES_TYPES.into_iter();
+    types.find_map(|(name, levels)| (name == property).then_some(levels))
+}
+
+fn reduce_kubernetes_types(schema: &mut JSONSchemaProps) {
     for (name, child) in child_schemas(schema) {
-        if KUBERNETES_TYPES.contains(&name) {
+        if let Some(levels) = described_levels(name) {
             // The description of the field itself is ours.
-            let own = child.description.take();
-            strip_descriptions(child);
-            child.description = own;
+            let description = child.description.take();
+            reduce_field(name, child, levels);
+            child.description = description;
         } else {
-            strip_kubernetes_descriptions(child);
+            reduce_kubernetes_types(child);
         }
     }
 }
 
-fn strip_descriptions(schema: &mut JSONSchemaProps) {
+/// Removes descriptions, deprecated fields, and all fields below this number of levels.
+fn reduce_field(name: &str, schema: &mut JSONSchemaProps, levels: usize) {
+    let merged = MERGED_LISTS.into_iter().find(|(list, _)| *list == name);
+    let keys = merged.map_or(&[][..], |(_, keys)| keys);
+    if !keys.is_empty() {
+        schema.x_kubernetes_list_type = Some("map".to_owned());
+        let keys = keys.iter().map(|&key| key.to_owned());
+        schema.x_kubernetes_list_map_keys = Some(keys.collect());
+    }
+    reduce_value(schema, keys, levels);
+}
+
+fn reduce_value(schema: &mut JSONSchemaProps, keys: &[&str], levels: usize) {
     schema.description = None;
-    if let Some(values) = &mut schema.additional_properties
-        && let JSONSchemaPropsOrBool::Schema(values) = values
-    {
-        strip_descriptions(values);
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        reduce_value(values, &[], levels);
     }
-    for (_, child) in child_schemas(schema) {
-        strip_descriptions(child);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        reduce_value(items, keys, levels);
     }
+    let Some(mut properties) = schema.properties.take() else {
+        return;
+    };
+    properties.retain(|name, field| levels > 0 && is_described(name, field));
+    for (name, field) in &mut properties {
+        reduce_field(name, field, levels.saturating_sub(1));
+        if name == PROTOCOL && keys.contains(&PROTOCOL) {
+            field.default = Some(JSON("TCP".into()));
+            field.nullable = None; // A key must not be nullable.
+        }
+    }
+    let required = schema.required.take().unwrap_or_default().into_iter();
+    let required: Vec<_> = required
+        .filter(|name| properties.contains_key(name))
+        .collect();
+    schema.required = (!required.is_empty()).then_some(required);
+    schema.properties = (!properties.is_empty()).then_some(properties);
+}
+
+/// Whether a template may have this field and Kubernetes does not discourage it. Other fields are
+/// preserved like unknown ones.
+fn is_described(name: &str, field: &JSONSchemaProps) -> bool {
+    let description = field.description.as_deref().unwrap_or_default();
+    name != "ephemeralContainers" && !description.to_lowercase().contains("deprecated")
 }
 
 /// Preserves unknown fields at every level: the webhook must see misspelt fields, which the server
@@ -190,7 +252,7 @@ fn defaults_only(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
         .properties
         .iter()
         .flatten()
-        .filter(|(name, _)| !KUBERNETES_TYPES.contains(&name.as_str()) && *name != "status")
+        .filter(|(name, _)| described_levels(name).is_none() && *name != "status")
         .filter_map(|(name, child)| Some((name.clone(), defaults_only(child)?)))
         .collect();
     let is_template = |name: &&String| *name == "template";

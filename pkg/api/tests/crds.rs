@@ -4,8 +4,9 @@
 
 use serde_json::Value;
 
-/// Maximum size in bytes of the annotation in which client-side `kubectl apply` stores an object.
-const ANNOTATION_LIMIT: usize = 262_144;
+/// Maximum size in bytes of a CRD. Client-side `kubectl apply` stores it in an annotation of at most
+/// 262,144 bytes; the rest is for more templates.
+const SIZE_LIMIT: usize = 200_000;
 
 fn crds() -> Vec<Value> {
     di_api::crds()
@@ -33,7 +34,7 @@ fn crd_size_fits_client_side_apply() {
     for crd in crds() {
         let size = crd.to_string().len();
         assert!(
-            size < ANNOTATION_LIMIT,
+            size < SIZE_LIMIT,
             "{} takes {size} bytes",
             crd["metadata"]["name"]
         );
@@ -82,6 +83,57 @@ fn schema_without_kubernetes_types_matches_snapshot() {
         prune(&mut crd);
         let name = crd["spec"]["names"]["plural"].as_str().unwrap().to_owned();
         insta::assert_snapshot!(name, serde_saphyr::to_string(&crd).unwrap());
+    }
+}
+
+/// Server-side apply merges the entries of these lists. See docs/decisions/0032.
+#[test]
+fn template_lists_are_merged_by_keys_of_kubernetes() {
+    fn collect(schema: &Value, path: &str, found: &mut Vec<String>) {
+        if schema["x-kubernetes-list-type"] == "map" {
+            let keys: Vec<_> = schema["x-kubernetes-list-map-keys"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|key| key.as_str().unwrap())
+                .collect();
+            found.push(format!("{path}: {}", keys.join(", ")));
+        }
+        for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+            collect(child, &format!("{path}.{name}"), found);
+        }
+        if schema["items"].is_object() {
+            collect(&schema["items"], path, found);
+        }
+    }
+    let dijob = &crds()[0];
+    let spec = &dijob["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut jobs = Vec::new();
+    collect(&spec["properties"]["volumes"], "volumes", &mut jobs);
+    assert_eq!(jobs, ["volumes: name"]);
+    let expected = [
+        ".containers: name",
+        ".containers.env: name",
+        ".containers.ports: containerPort, protocol",
+        ".containers.volumeDevices: devicePath",
+        ".containers.volumeMounts: mountPath",
+        ".hostAliases: ip",
+        ".imagePullSecrets: name",
+        ".initContainers: name",
+        ".initContainers.env: name",
+        ".initContainers.ports: containerPort, protocol",
+        ".initContainers.volumeDevices: devicePath",
+        ".initContainers.volumeMounts: mountPath",
+        ".resourceClaims: name",
+        ".schedulingGates: name",
+        ".topologySpreadConstraints: topologyKey, whenUnsatisfiable",
+        ".volumes: name",
+    ];
+    for role in ["coordinator", "collector", "learner"] {
+        let template = &spec["properties"][role]["properties"]["template"];
+        let mut found = Vec::new();
+        collect(&template["properties"]["spec"], "", &mut found);
+        assert_eq!(found, expected, "{role}");
     }
 }
 

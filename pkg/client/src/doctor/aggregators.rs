@@ -26,7 +26,7 @@ pub(super) async fn check_aggregator_config(cluster: &Cluster) -> Result<Vec<Fin
     let message = "no AggregatorConfig exists; only learners with more than one GPU need one";
     let remedy = format!(
         "for such jobs, create an AggregatorConfig named {} in namespace {} or in the namespace of the job; for its fields: \
-         kubectl explain aggregatorconfig.spec.aggregator",
+         kubectl explain aggregatorconfig.spec.aggregator (Kubernetes 1.27 or newer)",
         names::AGGREGATOR_CONFIG,
         names::SYSTEM_NAMESPACE
     );

@@ -1,7 +1,11 @@
 //! The CRDs as the API server serves them.
 
+use di_api::DIJob;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, template};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{
+    Resource,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
@@ -94,6 +98,151 @@ async fn empty_string_is_accepted_in_every_version() {
         let created = api.create(&params, &job(version, &spec)).await.unwrap();
         assert_eq!(created.data["spec"]["group"], "", "{version}");
     }
+}
+
+/// Applies `spec` to the job `shared` as this field manager.
+async fn apply(space: &Space, manager: &str, spec: &Value) -> kube::Result<DynamicObject> {
+    let mut object = job("v1alpha2", spec);
+    object.metadata.generate_name = None;
+    let params = PatchParams::apply(manager);
+    let api = space.dynamic_jobs("v1alpha2");
+    api.patch("shared", &params, &Patch::Apply(&object)).await
+}
+
+/// See docs/decisions/0032.
+#[tokio::test]
+async fn server_side_apply_merges_lists_of_two_managers() {
+    let space = Space::new().await;
+    let of_user = json!({
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "coordinator": {"template": {"spec": {
+            "containers": [{
+                "name": "di-container", "image": "ding",
+                "env": [{"name": "USER_VALUE", "value": "1"}],
+                "ports": [{"containerPort": 22270, "protocol": "TCP"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [{"name": "cache", "emptyDir": {}}],
+        }}},
+    });
+    let of_platform = json!({
+        "volumes": [{"name": "certificates", "emptyDir": {}}],
+        "coordinator": {"template": {"spec": {
+            "containers": [
+                {
+                    "name": "di-container",
+                    "env": [{"name": "PLATFORM_VALUE", "value": "2"}],
+                    "ports": [{"containerPort": 22270, "protocol": "UDP"}],
+                    "volumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+                },
+                {"name": "sidecar", "image": "proxy"},
+            ],
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+        }}},
+    });
+    apply(&space, "user", &of_user).await.unwrap();
+    apply(&space, "platform", &of_platform).await.unwrap();
+    // The same manifest again removes nothing of the other manager.
+    let merged = apply(&space, "user", &of_user).await.unwrap();
+
+    let spec = &merged.data["spec"];
+    let pod = &spec["coordinator"]["template"]["spec"];
+    let main = &pod["containers"][0];
+    let values = |list: &Value, key: &str| {
+        let items = list.as_array().unwrap().iter();
+        Value::from_iter(items.map(|item| item[key].clone()))
+    };
+    assert_eq!(
+        values(&spec["volumes"], "name"),
+        json!(["data", "certificates"])
+    );
+    assert_eq!(values(&pod["volumes"], "name"), json!(["cache", "scratch"]));
+    assert_eq!(
+        values(&pod["containers"], "name"),
+        json!(["di-container", "sidecar"])
+    );
+    assert_eq!(
+        values(&main["env"], "name"),
+        json!(["USER_VALUE", "PLATFORM_VALUE"])
+    );
+    assert_eq!(values(&main["ports"], "protocol"), json!(["TCP", "UDP"]));
+    assert_eq!(
+        values(&main["volumeMounts"], "mountPath"),
+        json!(["/data", "/certificates"])
+    );
+}
+
+/// The keys of ports include the protocol, which Kubernetes also sets if it is absent.
+#[tokio::test]
+async fn port_without_protocol_gets_tcp() {
+    let space = Space::new().await;
+    let mut template = template();
+    let ports = json!([{"containerPort": 1}, {"containerPort": 1, "protocol": "UDP"}]);
+    template["spec"]["containers"][0]["ports"] = ports;
+    let spec = json!({"coordinator": {"template": template}});
+    let api = space.dynamic_jobs("v1alpha2");
+    let sent = job("v1alpha2", &spec);
+    let created = api.create(&PostParams::default(), &sent).await.unwrap();
+    let pod = &created.data["spec"]["coordinator"]["template"]["spec"];
+    let stored = &pod["containers"][0]["ports"];
+    assert_eq!(stored[0], json!({"containerPort": 1, "protocol": "TCP"}));
+    assert_eq!(stored[1], json!({"containerPort": 1, "protocol": "UDP"}));
+
+    let applied = apply(&space, "user", &spec)
+        .await
+        .map(|applied| applied.data);
+    println!("APPLIED {applied:?}");
+}
+
+/// A merged list has no two entries with equal keys. Stored jobs with such a list can be changed.
+#[tokio::test]
+async fn variable_set_twice_is_rejected_in_new_jobs() {
+    let space = Space::new().await;
+    let mut template = template();
+    let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+    template["spec"]["containers"][0]["env"] = twice;
+    let spec = json!({"coordinator": {"template": template}});
+    let params = PostParams::default();
+    let api = space.dynamic_jobs("v1alpha2");
+    let answer = api.create(&params, &job("v1alpha2", &spec)).await;
+    match answer {
+        Err(kube::Error::Api(status)) => assert!(
+            status
+                .message
+                .contains("containers[0].env[1]: Duplicate value"),
+            "{status:?}"
+        ),
+        other => panic!("{other:?}"),
+    }
+
+    let old = space.dynamic_jobs("v1alpha1");
+    let stored = old.create(&params, &job("v1alpha1", &spec)).await.unwrap();
+    let patch = Patch::Merge(json!({"spec": {"suspend": true}}));
+    let params = PatchParams::default();
+    let name = stored.metadata.name.unwrap();
+    let changed = api.patch(&name, &params, &patch).await.unwrap();
+    assert_eq!(changed.data["spec"]["suspend"], true);
+}
+
+/// Servers before 1.27 have no OpenAPI v3 for `kubectl explain`, and v2 omits the fields of objects
+/// that preserve unknown fields. Then `kubectl explain dijob.spec` lists nothing, as
+/// `kubectl di doctor` says.
+#[tokio::test]
+async fn openapi_v2_has_no_fields_of_the_spec() {
+    let space = Space::new().await;
+    eventually("the definition is published", async || {
+        let request = http::Request::get("/openapi/v2").body(Vec::new()).unwrap();
+        let document: Value = space.client.request(request).await.unwrap();
+        let schemas = document["definitions"].as_object().unwrap();
+        let suffix = format!("v1alpha2.{}", DIJob::kind(&()));
+        let (_, schema) = schemas
+            .iter()
+            .find(|(name, _)| name.ends_with(&suffix))
+            .ok_or("no DIJob")?;
+        assert_eq!(schema["properties"]["spec"]["properties"], Value::Null);
+        Ok::<_, String>(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
     let mut job = table::job();
     for (at, value) in [
         ("/spec/cleanPodPolciy", json!("All")),
-        ("/spec/volumes", json!([{"name": "v"}, {"name": "v"}])),
+        ("/spec/volumes", json!([{"name": "V"}])),
         (
             "/spec/coordinator/template/spec/containers/0/name",
             json!("main"),
@@ -85,7 +85,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
         fields,
         [
             "spec.cleanPodPolciy",
-            "spec.volumes[1].name",
+            "spec.volumes[0].name",
             "spec.coordinator.template.spec.containers",
         ]
     );
