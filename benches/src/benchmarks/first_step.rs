@@ -6,12 +6,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use di_api::{DIJob, Origin, PlanEntry, Role, names};
+use di_api::{DIJob, Origin, PlanEntry, PodTemplate, Role, names};
 use di_plan::BuildSettings;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Container, Namespace, Pod, PodTemplateSpec},
+    api::core::v1::{Namespace, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -20,6 +20,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     runtime::wait::{await_condition, conditions::is_pod_running},
 };
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::harness::{
@@ -124,13 +125,13 @@ async fn measure(space: &Space, scale: &Scale, found: &mut Findings) -> Result<(
 fn training(name: &str, declared: bool) -> Result<DIJob> {
     let mut job: DIJob = serde_saphyr::from_str(SAMPLE)?;
     job.metadata.name = Some(name.to_owned());
-    let flags = &mut main_of(&mut job.spec.coordinator.template)?.args;
-    let flags = flags.as_mut().context("no flags")?;
+    let flags = main_of(&mut job.spec.coordinator.template)?["args"].as_array_mut();
+    let flags = flags.context("no flags")?;
     let pace = flags.iter().position(|flag| flag == "--pace");
     let pace = pace.and_then(|at| flags.get_mut(at + 1));
-    "1h".clone_into(pace.context("no pace")?);
+    *pace.context("no pace")? = "1h".into();
     if declared {
-        flags.push("--declared".to_owned());
+        flags.push("--declared".into());
         let collector = job.spec.collector.as_mut().context("no collectors")?;
         collector.replicas = REPLICAS[0].1;
         let learner = job.spec.learner.as_mut().context("no learners")?;
@@ -139,12 +140,10 @@ fn training(name: &str, declared: bool) -> Result<DIJob> {
     Ok(job)
 }
 
-fn main_of(template: &mut PodTemplateSpec) -> Result<&mut Container> {
-    let containers = template
-        .spec
-        .iter_mut()
-        .flat_map(|spec| &mut spec.containers);
-    let mut main = containers.filter(|container| container.name == names::MAIN_CONTAINER);
+fn main_of(template: &mut PodTemplate) -> Result<&mut Value> {
+    let spec = template.0.get_mut("spec").context("no pod spec")?;
+    let containers = spec["containers"].as_array_mut().into_iter().flatten();
+    let mut main = containers.filter(|container| container["name"] == names::MAIN_CONTAINER);
     main.next().context("no main container")
 }
 
@@ -156,7 +155,7 @@ fn bare(job: &DIJob) -> Result<Vec<Pod>> {
     let learner = spec.learner.iter_mut().map(|part| &mut part.template);
     let coordinator = [&mut spec.coordinator.template];
     for template in coordinator.into_iter().chain(collector).chain(learner) {
-        main_of(template)?.args = Some(vec!["hold".to_owned()]);
+        main_of(template)?["args"] = json!(["hold"]);
     }
     let roles = [(Role::Coordinator, 1)].into_iter().chain(REPLICAS);
     let entries = roles.flat_map(|(role, count)| {
@@ -167,7 +166,7 @@ fn bare(job: &DIJob) -> Result<Vec<Pod>> {
     });
     let pods = entries.map(|entry| {
         let pod = di_plan::build_pod(&job, &entry, None, &BuildSettings::default());
-        let mut pod = pod.context("no template")?;
+        let mut pod = pod.context("no template")?.decode()?;
         pod.metadata = ObjectMeta {
             name: Some(entry.name),
             ..ObjectMeta::default()
@@ -255,7 +254,8 @@ mod tests {
 
     fn flags(job: &mut DIJob) -> String {
         let main = main_of(&mut job.spec.coordinator.template).unwrap();
-        main.args.clone().unwrap().join(" ")
+        let args: Vec<String> = serde_json::from_value(main["args"].clone()).unwrap();
+        args.join(" ")
     }
 
     #[test]

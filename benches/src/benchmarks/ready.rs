@@ -131,7 +131,7 @@ fn job() -> Result<DIJob> {
 fn collector() -> Result<Pod> {
     let entry = PlanEntry::new("collector".to_owned(), Role::Collector, Origin::Declared, 0);
     let pod = di_plan::build_pod(&job()?, &entry, None, &BuildSettings::default());
-    let mut pod = pod.context("the job has no collectors")?;
+    let mut pod = pod.context("the job has no collectors")?.decode()?;
     pod.metadata = ObjectMeta {
         labels: Some(labels()),
         ..ObjectMeta::default()

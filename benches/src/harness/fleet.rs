@@ -133,7 +133,10 @@ pub fn new_pods(job: &DIJob) -> Vec<Pod> {
     let plan = job.status.iter().flat_map(|status| &status.plan);
     std::iter::once(&coordinator)
         .chain(plan)
-        .filter_map(|entry| di_plan::build_pod(job, entry, None, &BuildSettings::default()))
+        .filter_map(|entry| {
+            let pod = di_plan::build_pod(job, entry, None, &BuildSettings::default())?;
+            pod.decode().ok()
+        })
         .collect()
 }
 

@@ -1,7 +1,8 @@
-use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::pod_template::PodTemplate;
 
 /// Desired state of the AggregatorConfig.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,5 +33,5 @@ pub struct AggregatorConfigSpec {
 #[serde(rename_all = "camelCase")]
 pub struct AggregatorSpec {
     /// Pod template of each aggregator. The main container must be named di-container.
-    pub template: PodTemplateSpec,
+    pub template: PodTemplate,
 }

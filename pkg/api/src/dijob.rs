@@ -1,10 +1,10 @@
-use k8s_openapi::api::core::v1::{PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::Volume;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    names::MAIN_CONTAINER,
+    pod_template::PodTemplate,
     quantity,
     resources::{GPU_RESOURCE, ReplicaResources},
     role::Role,
@@ -136,7 +136,7 @@ fn null_as_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error>
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorSpec {
     /// Pod template of the coordinator. The main container must be named di-container.
-    pub template: PodTemplateSpec,
+    pub template: PodTemplate,
 }
 
 /// The collectors of a `DIJob`.
@@ -144,7 +144,7 @@ pub struct CoordinatorSpec {
 #[serde(rename_all = "camelCase")]
 pub struct CollectorSpec {
     /// Pod template of each collector. The main container must be named di-container.
-    pub template: PodTemplateSpec,
+    pub template: PodTemplate,
     /// Number of declared collectors with the resources of the template. Can be changed while the
     /// job runs; the coordinator can request more. All declared replicas of a job: at most 2000.
     /// Default: 0.
@@ -161,7 +161,7 @@ pub struct CollectorSpec {
 #[serde(rename_all = "camelCase")]
 pub struct LearnerSpec {
     /// Pod template of each learner. The main container must be named di-container.
-    pub template: PodTemplateSpec,
+    pub template: PodTemplate,
     /// Number of declared learners with the resources of the template. Can be changed while the job
     /// runs; the coordinator can request more. All declared replicas of a job: at most 2000.
     /// Default: 0.
@@ -222,7 +222,7 @@ impl JsonSchema for CleanPodPolicy {
 #[derive(Clone, Copy, Debug)]
 pub struct DeclaredReplicas<'a> {
     /// Pod template of each replica.
-    pub template: &'a PodTemplateSpec,
+    pub template: &'a PodTemplate,
     /// Number of replicas with the template's resources.
     pub replicas: i32,
     /// Groups of replicas with other resources.
@@ -257,16 +257,10 @@ impl DIJobSpec {
     // See docs/decisions/0008.
     pub fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
         let template_gpus = || {
-            let pod = self.learner.as_ref()?.template.spec.as_ref()?;
-            let main = pod.containers.iter().find(|c| c.name == MAIN_CONTAINER)?;
-            let resources = main.resources.as_ref()?;
-            let lists = [&resources.limits, &resources.requests];
-            lists
-                .into_iter()
-                .flatten()
-                .find_map(|l| l.get(GPU_RESOURCE))
+            let learner = self.learner.as_ref()?;
+            learner.template.main_quantity(GPU_RESOURCE)
         };
-        let gpus = resources.gpus.as_ref().or_else(template_gpus);
+        let gpus = resources.gpus.clone().or_else(template_gpus);
         gpus.and_then(|gpus| quantity::parse_count(&gpus.0))
             .unwrap_or(0)
     }

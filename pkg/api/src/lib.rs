@@ -10,6 +10,7 @@ mod defaulting;
 mod dijob;
 pub mod names;
 mod patch;
+mod pod_template;
 pub mod quantity;
 mod reason;
 mod resources;
@@ -26,6 +27,7 @@ pub use dijob::{
     LearnerSpec, ReplicaGroup,
 };
 pub use patch::{guarded_patch, guarded_patches};
+pub use pod_template::PodTemplate;
 pub use reason::Reason;
 pub use resources::{GPU_RESOURCE, ReplicaResources};
 pub use role::Role;

@@ -9,6 +9,7 @@ mod path;
 mod pod;
 mod spec;
 mod strict_decode;
+mod template_decode;
 mod tolerant_decode;
 mod unit_hints;
 mod unknown_fields;
@@ -22,7 +23,8 @@ pub use spec::CLEAN_POD_POLICIES;
 pub use strict_decode::Decoded;
 pub use update::{is_spec_unchanged, validate_dijob_update};
 pub use validate::{
-    dijob_faults, validate_aggregator_config, validate_decoded_dijob, validate_dijob,
+    dijob_faults, remove_unknown_pod_fields, validate_aggregator_config, validate_decoded_dijob,
+    validate_dijob, validate_stored_aggregator_config,
 };
 pub use warnings::{config_warnings, job_warnings, rejected_job_warnings};
 

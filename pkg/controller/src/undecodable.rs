@@ -1,8 +1,7 @@
 //! Jobs that cannot be decoded. An API server without our webhooks stores them.
 
-use di_api::{CleanPodPolicy, CoordinatorSpec, DIJob, DIJobSpec, DIJobStatus};
+use di_api::{CleanPodPolicy, CoordinatorSpec, DIJob, DIJobSpec, DIJobStatus, PodTemplate};
 use di_cache::Key;
-use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use tracing::warn;
@@ -73,7 +72,7 @@ fn readable_end(job: &DynamicObject) -> Option<DIJob> {
         clean_pod_policy: policy,
         ttl_seconds_after_finished: parse_field(&spec["ttlSecondsAfterFinished"]),
         coordinator: CoordinatorSpec {
-            template: PodTemplateSpec::default(),
+            template: PodTemplate::default(),
         },
         group: String::new(),
         priority_class_name: String::new(),

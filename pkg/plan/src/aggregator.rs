@@ -1,10 +1,7 @@
 use std::sync::Arc;
 
-use di_api::{Reason, Role, names, validation};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use di_api::{PodTemplate, Reason, Role, names, validation};
 use serde_json::Value;
-
-use crate::named_port::named_port;
 
 /// The pod template for the aggregators of a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,13 +14,13 @@ pub enum AggregatorTemplate {
     /// The `AggregatorConfig` is invalid; the message says why.
     Invalid(String),
     /// The template of a valid `AggregatorConfig`.
-    Found(Arc<PodTemplateSpec>),
+    Found(Arc<PodTemplate>),
 }
 
 impl AggregatorTemplate {
     /// The template of an `AggregatorConfig` of any served version.
     pub fn from_config(config: &Value) -> Self {
-        match validation::validate_aggregator_config(config) {
+        match validation::validate_stored_aggregator_config(config) {
             Ok(config) => Self::Found(Arc::new(config.spec.aggregator.template)),
             Err(faults) => {
                 let namespace = config["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -37,7 +34,7 @@ impl AggregatorTemplate {
     }
 
     /// The pod template, if a valid one was found.
-    pub fn pod_template(&self) -> Option<&PodTemplateSpec> {
+    pub fn pod_template(&self) -> Option<&PodTemplate> {
         match self {
             Self::Found(template) => Some(template),
             _ => None,
@@ -46,7 +43,7 @@ impl AggregatorTemplate {
 
     /// Port of the aggregators of this template.
     pub fn pod_port(&self) -> Option<i32> {
-        let named = self.pod_template()?.spec.as_ref().and_then(named_port);
+        let named = self.pod_template()?.named_port();
         Some(named.unwrap_or_else(|| Role::Aggregator.default_port()))
     }
 

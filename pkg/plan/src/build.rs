@@ -1,10 +1,11 @@
+mod pod_spec_editor;
+
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, Ddp, PlanEntry, Role, names};
+use di_api::{DIJob, Ddp, PlanEntry, PodTemplate, Role, names};
 use k8s_openapi::{
     api::core::v1::{
-        Container, ContainerPort, EnvVar, Pod, PodSpec, PodTemplateSpec, ResourceRequirements,
-        Service, ServicePort, ServiceSpec,
+        EnvVar, Pod, PodSpec, PodStatus, ResourceRequirements, Service, ServicePort, ServiceSpec,
     },
     apimachinery::pkg::{
         apis::meta::v1::{ObjectMeta, OwnerReference},
@@ -12,7 +13,10 @@ use k8s_openapi::{
     },
 };
 use kube::{Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use self::pod_spec_editor::PodSpecEditor;
 use crate::{
     job::Job,
     ports::{master_port, port_of_entry, replica_ports},
@@ -34,72 +38,76 @@ impl Default for BuildSettings {
     }
 }
 
+/// A pod to create.
+///
+/// Its spec has all fields of the template, also those that this program does not know. See
+/// docs/decisions/0033.
+#[derive(Clone, Debug, Resource, Serialize, Deserialize)]
+#[resource(inherit = Pod)]
+pub struct NewPod {
+    /// Name, labels, annotations and owner.
+    pub metadata: ObjectMeta,
+    /// The spec.
+    pub spec: Map<String, Value>,
+    /// Only in responses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<PodStatus>,
+}
+
+impl NewPod {
+    /// The fields that this program knows.
+    ///
+    /// # Errors
+    /// When a field has a wrong type.
+    pub fn decode(&self) -> serde_json::Result<Pod> {
+        Ok(Pod {
+            metadata: self.metadata.clone(),
+            spec: Some(PodSpec::deserialize(&self.spec)?),
+            status: self.status.clone(),
+        })
+    }
+}
+
 /// Builds the pod of a plan entry; `None` if the role has no template.
 ///
 /// `aggregator` is the template of aggregators, which the job does not contain.
 pub fn build_pod(
     job: &DIJob,
     entry: &PlanEntry,
-    aggregator: Option<&PodTemplateSpec>,
+    aggregator: Option<&PodTemplate>,
     settings: &BuildSettings,
-) -> Option<Pod> {
+) -> Option<NewPod> {
     let template = match entry.role {
         Role::Aggregator => aggregator?,
         Role::DdpLearner => job.spec.declared(Role::Learner)?.template,
         role => job.spec.declared(role)?.template,
     };
-    let mut spec = template.spec.clone().unwrap_or_default();
-
-    add_volumes(job, &mut spec);
-    // The API server turns an empty policy into `Always`, and the pod would never end.
-    let policy = spec.restart_policy.get_or_insert_default();
-    if policy.is_empty() {
-        "Never".clone_into(policy);
-    }
-    let own_class = spec.priority_class_name.as_deref().unwrap_or_default();
-    if own_class.is_empty() && !job.spec.priority_class_name.is_empty() {
-        spec.priority_class_name = Some(job.spec.priority_class_name.clone());
-        // An exported template may have these values of another class, and the API server rejects
-        // pods with values that do not fit their class.
-        spec.priority = None;
-        spec.preemption_policy = None;
-    }
+    let mut spec = PodSpecEditor::new(template);
+    spec.add_volumes(&job.spec.volumes);
+    spec.default_restart_policy();
+    spec.default_priority_class(&job.spec.priority_class_name);
     for (name, number) in replica_ports(job, entry) {
-        set_port(&mut spec, &name, number);
+        spec.set_port(&name, number);
     }
     // The entry of an aggregator has the resources of its ddp learners.
-    if entry.role != Role::Aggregator
-        && let Some(main) = main_container(&mut spec)
-    {
-        let resources = main.resources.get_or_insert_default();
-        if let Some(place) = &entry.ddp {
-            take_share(
-                resources,
-                ResourceShare::for_place(place, entry.gpu_count()),
-            );
-        }
-        entry.resources.apply_to(resources);
+    if entry.role != Role::Aggregator {
+        spec.edit_main_resources(|resources| {
+            if let Some(place) = &entry.ddp {
+                let share = ResourceShare::for_place(place, entry.gpu_count());
+                take_share(resources, share);
+            }
+            entry.resources.apply_to(resources);
+        });
     }
-    let env = build_env(job, entry, settings);
-    for container in spec
-        .init_containers
-        .iter_mut()
-        .flatten()
-        .chain(&mut spec.containers)
-    {
-        // The orchestrator's variables come first: entries of users can refer to them and override
-        // them, because the last value of a name wins.
-        let user_env = container.env.take().unwrap_or_default();
-        container.env = Some(env.iter().cloned().chain(user_env).collect());
-    }
-    let mut metadata = build_metadata(job, entry, template.metadata.as_ref());
+    spec.prepend_env(&build_env(job, entry, settings));
+    let mut metadata = build_metadata(job, entry, template.part("metadata"));
     if let Some(group) = &entry.group {
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(names::GROUP_ANNOTATION.to_owned(), group.clone());
     }
-    Some(Pod {
+    Some(NewPod {
         metadata,
-        spec: Some(spec),
+        spec: spec.into_fields(),
         status: None,
     })
 }
@@ -114,7 +122,7 @@ pub fn build_service(job: &DIJob, entry: &PlanEntry) -> Service {
         ..ServicePort::default()
     };
     Service {
-        metadata: build_metadata(job, entry, None),
+        metadata: build_metadata(job, entry, &Value::Null),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
@@ -129,10 +137,10 @@ pub fn build_service(job: &DIJob, entry: &PlanEntry) -> Service {
     }
 }
 
-fn build_metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> ObjectMeta {
-    let mut labels = template
-        .and_then(|meta| meta.labels.clone())
-        .unwrap_or_default();
+/// Builds the metadata, with the labels and annotations of the template's.
+fn build_metadata(job: &DIJob, entry: &PlanEntry, template: &Value) -> ObjectMeta {
+    let strings_of = |name: &str| BTreeMap::deserialize(&template[name]).ok();
+    let mut labels: BTreeMap<String, String> = strings_of("labels").unwrap_or_default();
     labels.extend(
         [
             (names::labels::GROUP, names::labels::GROUP_VALUE),
@@ -160,7 +168,7 @@ fn build_metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>)
         name: Some(entry.name.clone()),
         namespace: job.namespace(),
         labels: Some(labels),
-        annotations: template.and_then(|meta| meta.annotations.clone()),
+        annotations: strings_of("annotations"),
         owner_references: job.controller_owner_ref(&()).map(|owner| {
             vec![OwnerReference {
                 // A foreground deletion of the job waits for its pods and services.
@@ -170,69 +178,6 @@ fn build_metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>)
         }),
         ..ObjectMeta::default()
     }
-}
-
-fn main_container(spec: &mut PodSpec) -> Option<&mut Container> {
-    spec.containers
-        .iter_mut()
-        .find(|container| container.name == names::MAIN_CONTAINER)
-}
-
-fn add_volumes(job: &DIJob, spec: &mut PodSpec) {
-    let volumes = spec.volumes.get_or_insert_default();
-    for volume in &job.spec.volumes {
-        if !volumes.iter().any(|own| own.name == volume.name) {
-            volumes.push(volume.clone());
-        }
-    }
-}
-
-/// Sets the number of a named port. If no container has the port, it is added to the main
-/// container, where an unnamed port of this number gets the name.
-fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
-    let mut container_ports = spec
-        .containers
-        .iter_mut()
-        .flat_map(|c| &mut c.ports)
-        .flatten();
-    if let Some(port) = container_ports.find(|port| port.name.as_deref() == Some(name)) {
-        // Move the host port by the same offset: with `hostNetwork` both must be equal.
-        if let Some(host) = port.host_port.as_mut().filter(|host| **host != 0) {
-            *host = host.saturating_add(number.saturating_sub(port.container_port));
-        }
-        let has_moved = port.container_port != number;
-        port.container_port = number;
-        // An unnamed port with the new number is a duplicate.
-        if let Some(main) = main_container(spec).filter(|_| has_moved) {
-            let ports = main.ports.iter_mut();
-            ports.for_each(|ports| ports.retain(|port| !is_unnamed(port, number)));
-        }
-        return;
-    }
-    let Some(main) = main_container(spec) else {
-        return;
-    };
-    let ports = main.ports.get_or_insert_default();
-    if let Some(port) = ports.iter_mut().find(|port| is_unnamed(port, number)) {
-        port.name = Some(name.to_owned());
-    } else {
-        ports.push(ContainerPort {
-            name: Some(name.to_owned()),
-            container_port: number,
-            ..ContainerPort::default()
-        });
-    }
-}
-
-/// Whether this is an unnamed TCP port with this number.
-fn is_unnamed(port: &ContainerPort, number: i32) -> bool {
-    let is_empty_or = |text: &Option<String>, other| {
-        let text = text.as_deref().unwrap_or_default();
-        text.is_empty() || text == other
-    };
-    port.container_port == number
-        && is_empty_or(&port.name, "")
-        && is_empty_or(&port.protocol, "TCP")
 }
 
 /// Reduces requests and limits of the template to the share of a ddp learner.

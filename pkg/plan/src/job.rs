@@ -4,8 +4,6 @@ use di_api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use crate::named_port::named_port;
-
 /// The part of a job that the functions of this crate need.
 ///
 /// Callers can pass a whole job or a small cached view of it. See docs/decisions/0001.
@@ -60,7 +58,7 @@ impl Job for DIJob {
         };
         self.spec
             .declared(owner)
-            .and_then(|declared| named_port(declared.template.spec.as_ref()?))
+            .and_then(|declared| declared.template.named_port())
             .unwrap_or_else(|| role.default_port())
     }
 

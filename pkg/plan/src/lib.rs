@@ -16,7 +16,7 @@ mod view;
 
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, SimpleAllocation};
-pub use build::{BuildSettings, build_pod, build_service};
+pub use build::{BuildSettings, NewPod, build_pod, build_service};
 pub use job::{Job, rejection_in_status};
 pub use listing::{Listing, list_processes, list_replicas, next_change};
 pub use named_port::named_port;

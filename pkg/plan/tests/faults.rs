@@ -54,6 +54,8 @@ fn build_collector(name: &str) -> Pod {
         &BuildSettings::default(),
     )
     .unwrap()
+    .decode()
+    .unwrap()
 }
 
 #[test]

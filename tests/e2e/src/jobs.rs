@@ -1,5 +1,5 @@
-use di_api::{DIJob, DIJobStatus, names};
-use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Service};
+use di_api::{DIJob, DIJobStatus, PodTemplate, names};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, ResourceExt,
     api::{AttachParams, ListParams, LogParams},
@@ -38,7 +38,7 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
 /// Never: the job has a container.
 pub fn misnamed_job(name: &str) -> DIJob {
     let mut job = job(name, &["hold"]);
-    main_container(&mut job.spec.coordinator.template).name = "main".into();
+    main_container(&mut job.spec.coordinator.template)["name"] = "main".into();
     job
 }
 
@@ -62,12 +62,20 @@ pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
         .expect_err("a refusal");
 }
 
+/// Returns the pod spec of a template.
+///
+/// # Panics
+/// If it has none.
+pub fn pod_spec(template: &mut PodTemplate) -> &mut serde_json::Value {
+    template.0.get_mut("spec").expect("a spec")
+}
+
 /// Returns the first container of a template, which is the main one in these tests.
 ///
 /// # Panics
 /// If it has none.
-pub fn main_container(template: &mut PodTemplateSpec) -> &mut Container {
-    &mut template.spec.as_mut().expect("a spec").containers[0]
+pub fn main_container(template: &mut PodTemplate) -> &mut serde_json::Value {
+    &mut pod_spec(template)["containers"][0]
 }
 
 /// A job whose replicas idle until they are released.

@@ -19,6 +19,8 @@ pub enum FaultKind {
     Required,
     /// The value is invalid.
     Invalid,
+    /// This program does not know the field of a pod template; the API server may know it.
+    UnknownPodField,
     /// The value is not one of the supported values.
     NotSupported,
     /// The value must be unique and occurs twice.
@@ -143,7 +145,7 @@ impl Fault {
     pub fn reason(&self) -> &'static str {
         match self.kind {
             FaultKind::Required => "FieldValueRequired",
-            FaultKind::Invalid => "FieldValueInvalid",
+            FaultKind::Invalid | FaultKind::UnknownPodField => "FieldValueInvalid",
             FaultKind::NotSupported => "FieldValueNotSupported",
             FaultKind::Duplicate => "FieldValueDuplicate",
             FaultKind::NotFound => "FieldValueNotFound",

@@ -11,6 +11,7 @@ use super::{
     names,
     path::{Path, SPEC},
     pod::{ports, quantities, template, template_context::TemplateContext, volumes},
+    template_decode::DecodedTemplates,
     value_checks::check_not_negative,
 };
 use crate::{
@@ -85,33 +86,38 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
     })
 }
 
-/// Checks a decoded spec.
+/// Checks a spec.
 pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
+    let templates = DecodedTemplates::of_job(spec, faults);
+    let mut found = Faults::default();
+    check_decoded_spec(spec, &templates, &mut found);
+    faults.extend(templates.masked.unrelated_faults(found.into_vec()));
+}
+
+fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &mut Faults) {
     let class = Some(spec.priority_class_name.as_str());
     names::check_object_name(class, &SPEC.child("priorityClassName"), faults);
     volumes::check_volumes(&spec.volumes, None, &SPEC, faults);
     for role in DECLARED {
-        let Some(declared) = spec.declared(role) else {
+        let (Some(declared), Some(template)) = (spec.declared(role), templates.get(role)) else {
             continue;
         };
         let part = SPEC.child(role.label());
         let field = part.child("template");
-        let job = Some(spec);
-        template::check_template(
-            declared.template,
-            &field,
-            TemplateContext { role, job },
-            faults,
-        );
-        if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
+        let context = TemplateContext {
+            role,
+            job: Some(spec),
+        };
+        template::check_template(template, &field, context, faults);
+        let pod = template.spec.as_ref();
+        if let (Role::Learner, Some(pod)) = (role, pod) {
             ports::check_reserved_names(pod, &field.child("spec"), faults);
         }
         check_not_negative(Some(declared.replicas), &part.child("replicas"), faults);
-        let pod = declared.template.spec.as_ref();
         check_groups(declared.groups, pod, &part, faults);
     }
     check_total_replicas(spec, faults);
-    check_learner_gpus(spec, faults);
+    check_learner_gpus(spec, templates, faults);
     let limit = Some(spec.backoff_limit);
     check_not_negative(limit, &SPEC.child("backoffLimit"), faults);
     let ttl = spec.ttl_seconds_after_finished;
@@ -129,10 +135,11 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
 
 /// Checks GPU counts: each process of a learner group has its own port, counted up from the
 /// learner's.
-fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
+fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &mut Faults) {
     let Some(learner) = &spec.learner else { return };
-    let pod = learner.template.spec.as_ref();
-    let first = pod.and_then(ports::own_port);
+    let decoded = templates.get(Role::Learner);
+    let decoded = decoded.and_then(|template| template.spec.as_ref());
+    let first = decoded.and_then(ports::own_port);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
     let mut sizes = BTreeSet::new();
     let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {
@@ -152,7 +159,7 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     };
     let part = SPEC.child(Role::Learner.label());
     let template = part.child("template");
-    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+    let containers = decoded.into_iter().flat_map(|pod| &pod.containers);
     let main = containers.take_while(|c| c.name != MAIN_CONTAINER).count();
     let pod = template.child("spec");
     let container = pod.child("containers").index(main);
@@ -168,8 +175,8 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
             &group_field.child("resources").child("gpus"),
         );
     }
-    if let Some(spec) = &learner.template.spec {
-        ports::check_ddp_ports(spec, first, &sizes, &pod, faults);
+    if let Some(decoded) = decoded {
+        ports::check_ddp_ports(decoded, first, &sizes, &pod, faults);
     }
 }
 

@@ -4,6 +4,7 @@ use serde_path_to_error::{Path, Segment, Track};
 
 use super::{
     fault::{Fault, FaultKind, MAX_VALUE_LEN, truncate_text},
+    path::Path as FieldPath,
     strict_decode::{self, Findings},
 };
 
@@ -18,6 +19,11 @@ impl FieldMask {
     /// Returns the mask with these fields added.
     pub(super) fn with_fields(&self, fields: Vec<String>) -> Self {
         Self(self.0.iter().cloned().chain(fields).collect())
+    }
+
+    /// Adds the fields of another mask.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Returns the faults that are not consequences of a masked field.
@@ -54,17 +60,22 @@ pub(super) struct TolerantResult<T> {
     pub(super) unknown: Vec<Fault>,
 }
 
-/// Decodes `object`; removes each field with a wrong type and tries again.
+/// Decodes the value at `field`, or an object if `field` is `None`; removes each field with a wrong
+/// type and tries again.
 ///
 /// One response thus reports all faults, not only the first type error.
-pub(super) fn decode_tolerantly<T: DeserializeOwned>(mut object: Value) -> TolerantResult<T> {
+pub(super) fn decode_tolerantly<T: DeserializeOwned>(
+    mut object: Value,
+    field: Option<FieldPath<'_>>,
+) -> TolerantResult<T> {
+    let prefix = field.map(|field| format!("{field}.")).unwrap_or_default();
     let mut masked = FieldMask::default();
     let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MAX_TYPE_FAULTS {
         let mut findings = Findings::default();
         let mut track = Track::new();
         let tracked = serde_path_to_error::Deserializer::new(&object, &mut track);
-        let decoded = strict_decode::decode_strictly(tracked, None, &mut findings);
+        let decoded = strict_decode::decode_strictly(tracked, field, &mut findings);
         findings.unknown.retain(|fault| !unknown.contains(fault));
         unknown.extend(findings.unknown);
         let error = match decoded {
@@ -82,13 +93,13 @@ pub(super) fn decode_tolerantly<T: DeserializeOwned>(mut object: Value) -> Toler
         let path = track.path();
         wrong.push(findings.too_many.unwrap_or_else(|| Fault {
             kind: FaultKind::Invalid,
-            field: path.to_string(),
+            field: format!("{prefix}{path}"),
             detail: format!("Invalid value: {}", humanize_error(&error, &path)),
         }));
         let Some(removed) = remove_field(&mut object, &path) else {
             break;
         };
-        masked.0.push(removed);
+        masked.0.push(format!("{prefix}{removed}"));
     }
     TolerantResult {
         decoded: None,

@@ -2,13 +2,14 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    fault::{Fault, Faults, MAX_FAULTS},
+    fault::{Fault, FaultKind, Faults, MAX_FAULTS},
     names,
     path::{METADATA, SPEC},
     pod::{metadata::check_metadata, template::check_template, template_context::TemplateContext},
     spec,
     strict_decode::Decoded,
-    tolerant_decode::{TolerantResult, decode_tolerantly},
+    template_decode::decode_template,
+    tolerant_decode::{FieldMask, TolerantResult, decode_tolerantly},
 };
 use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, role::Role};
 
@@ -36,13 +37,29 @@ pub fn validate_aggregator_config(object: &Value) -> Result<AggregatorConfig, Ve
     into_result(validate_object(object))
 }
 
-/// Returns the faults of a decoded job.
+/// Decodes and validates an `AggregatorConfig` that the API server has stored: it decides about
+/// unknown fields of the template.
+///
+/// # Errors
+/// All other faults, at most 1,000.
+pub fn validate_stored_aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
+    let (config, mut faults) = validate_object(object);
+    remove_unknown_pod_fields(&mut faults);
+    into_result((config, faults))
+}
+
+/// Removes faults that only the API server can judge: fields of pod templates that this program
+/// does not know. See docs/decisions/0033.
+pub fn remove_unknown_pod_fields(faults: &mut Vec<Fault>) {
+    faults.retain(|fault| fault.kind != FaultKind::UnknownPodField);
+}
+
+/// Returns the faults of a decoded job. Unknown fields of its templates are none: the API server
+/// decides about them.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
-    let mut faults = Faults::default();
-    names::check_job_name(&job.metadata, &mut faults);
-    check_metadata(&job.metadata, &METADATA, &mut faults);
-    spec::check_spec(&job.spec, &mut faults);
-    faults.into_vec()
+    let mut faults = job.find_faults();
+    remove_unknown_pod_fields(&mut faults);
+    faults
 }
 
 /// A kind of the API group.
@@ -63,7 +80,11 @@ impl Kind for DIJob {
     }
 
     fn find_faults(&self) -> Vec<Fault> {
-        dijob_faults(self)
+        let mut faults = Faults::default();
+        names::check_job_name(&self.metadata, &mut faults);
+        check_metadata(&self.metadata, &METADATA, &mut faults);
+        spec::check_spec(&self.spec, &mut faults);
+        faults.into_vec()
     }
 }
 
@@ -85,8 +106,12 @@ impl Kind for AggregatorConfig {
             role: Role::Aggregator,
             job: None,
         };
-        let template = &self.spec.aggregator.template;
-        check_template(template, &field, context, &mut faults);
+        let written = &self.spec.aggregator.template;
+        let mut masked = FieldMask::default();
+        let template = decode_template(written, &field, &mut masked, &mut faults);
+        let mut found = Faults::default();
+        check_template(&template, &field, context, &mut found);
+        faults.extend(masked.unrelated_faults(found.into_vec()));
         faults.into_vec()
     }
 }
@@ -114,10 +139,10 @@ pub(super) fn validate_decoded<T: Kind>(decoded: Decoded<T>) -> ValidationResult
 pub(super) fn validate_tolerantly<T: Kind>(object: &Value) -> ValidationResult<T> {
     // Unknown fields are reported even if they are null, so look for them before nulls are dropped.
     let mut faults = Faults::default();
-    faults.extend(decode_tolerantly::<T>(object.clone()).unknown);
+    faults.extend(decode_tolerantly::<T>(object.clone(), None).unknown);
     let mut readable = without_nulls(object);
     let missing = T::repair(&mut readable, &mut faults);
-    let TolerantResult { decoded, wrong, .. } = decode_tolerantly::<T>(readable);
+    let TolerantResult { decoded, wrong, .. } = decode_tolerantly::<T>(readable, None);
     faults.extend(wrong);
     if let Some((object, masked)) = &decoded {
         let mask = masked.with_fields(missing);
@@ -139,7 +164,7 @@ pub(super) fn without_nulls(object: &Value) -> Value {
 }
 
 /// Drops null fields, because the API server also treats them as unset.
-fn drop_nulls(value: &mut Value) {
+pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());

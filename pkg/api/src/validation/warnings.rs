@@ -41,8 +41,11 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
             continue;
         };
         let field = format!("spec.{role}.template");
-        warn_about_template(role, declared.template, &field, &mut warnings);
-        if let Some(pod) = &declared.template.spec {
+        let Ok(template) = declared.template.decode() else {
+            continue;
+        };
+        warn_about_template(role, &template, &field, &mut warnings);
+        if let Some(pod) = &template.spec {
             let field = format!("{field}.spec");
             warn_about_restarts(job, role, pod, &field, &mut warnings);
             warn_about_preemption(job, pod, &field, &mut warnings);
@@ -68,9 +71,10 @@ pub fn config_warnings(config: &AggregatorConfig) -> Vec<String> {
             "metadata.name: only an AggregatorConfig named {AGGREGATOR_CONFIG} is used"
         ));
     }
-    let template = &config.spec.aggregator.template;
     let field = "spec.aggregator.template";
-    warn_about_template(Role::Aggregator, template, field, &mut warnings);
+    if let Ok(template) = config.spec.aggregator.template.decode() {
+        warn_about_template(Role::Aggregator, &template, field, &mut warnings);
+    }
     warnings
 }
 

@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(job.spec.declared(Role::Collector).unwrap().replicas, 4);
         assert_eq!(job.spec.learner_gpus(&ReplicaResources::default()), 2);
         let main_container = |role: Role| {
-            let pod = job.spec.declared(role).unwrap().template.spec.as_ref();
-            pod.unwrap().containers[0].clone()
+            let template = job.spec.declared(role).unwrap().template.decode();
+            template.unwrap().spec.unwrap().containers[0].clone()
         };
         let limits = main_container(Role::Coordinator)
             .resources

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use di_api::{DIJob, PlanEntry};
 use di_cache::Key;
-use di_plan::{IMMEDIATE_DEADLINE_SECONDS, PodView, ServiceView, build_pod, build_service};
+use di_plan::{IMMEDIATE_DEADLINE_SECONDS, NewPod, PodView, ServiceView, build_pod, build_service};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, Resource, ResourceExt,
@@ -78,8 +78,9 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
         // reports it.
         return Ok(false);
     };
-    let record = |pod: &Pod| {
-        let view = PodView::new(pod).filter(|view| view.owner == job.uid())?;
+    let record = |pod: &NewPod| {
+        let pod = pod.decode().ok()?;
+        let view = PodView::new(&pod).filter(|view| view.owner == job.uid())?;
         Some(context.pods.record_created(view))
     };
     let api = namespaced(context, key);

@@ -340,7 +340,8 @@ async fn failed_deletes_skip_similar_deletes() {
 async fn existing_object_without_label_is_not_watched() {
     let (job, key) = job();
     let entry = PlanEntry::new("p".to_owned(), Role::Collector, Origin::Declared, 0);
-    let mut existing_pod = build_pod(&job, &entry, None, &Settings::default().build).unwrap();
+    let new_pod = build_pod(&job, &entry, None, &Settings::default().build);
+    let mut existing_pod = new_pod.unwrap().decode().unwrap();
     existing_pod.metadata.uid = Some("pod".to_owned());
     let mut existing_service = build_service(&job, &entry);
     existing_service.metadata.uid = Some("service".to_owned());

@@ -38,13 +38,38 @@ fn build_for_test(job: &DIJob, entry: &PlanEntry) -> Pod {
     let template = serde_json::from_value(json!({"spec": {"containers": [{
         "name": "di-container", "ports": [{"name": "di-port", "containerPort": 4000}],
     }]}}));
-    build_pod(
-        job,
-        entry,
-        Some(&template.unwrap()),
-        &BuildSettings::default(),
-    )
-    .unwrap()
+    let template: PodTemplate = template.unwrap();
+    let pod = build_pod(job, entry, Some(&template), &BuildSettings::default());
+    pod.unwrap().decode().unwrap()
+}
+
+#[test]
+fn unknown_fields_of_template_reach_the_pod() {
+    let main = json!({
+        "name": "di-container", "notYet": {"a": [1]}, "ports": [{"containerPort": 1, "notYet": 2}],
+        "env": [{"name": "A", "valueFrom": {"notYet": {"b": 3}}}],
+        "resources": {"limits": {"cpu": 1}, "notYet": [4]},
+    });
+    let mut job = job_with_learner(&main);
+    let template = &mut job.spec.learner.as_mut().unwrap().template;
+    template.0["spec"]["notYet"] = json!("x");
+    let entry = ddp_entry(2, 4, 2, Some("first"));
+    let pod = build_pod(&job, &entry, None, &BuildSettings::default()).unwrap();
+    let spec = Value::Object(pod.spec);
+    let built = &spec["containers"][0];
+    assert_eq!(
+        (&spec["notYet"], &built["notYet"]),
+        (&json!("x"), &json!({"a": [1]}))
+    );
+    assert_eq!(built["ports"][0], main["ports"][0]);
+    assert_eq!(
+        built["env"].as_array().unwrap().last(),
+        main["env"].as_array().unwrap().last()
+    );
+    assert_eq!(
+        built["resources"],
+        json!({"limits": {"cpu": "500m", "nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "2"}, "notYet": [4]})
+    );
 }
 
 fn ports_of(pod: &Pod) -> Vec<(String, i32)> {
@@ -98,10 +123,10 @@ fn job_priority_class_clears_template_priority() {
             (Some("own"), Some(1000), Some("PreemptLowerPriority")),
         ),
     ] {
-        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
-        pod.priority_class_name = own.map(str::to_owned);
-        pod.priority = priority;
-        pod.preemption_policy = Some("PreemptLowerPriority".to_owned());
+        let pod = &mut job.spec.coordinator.template.0["spec"];
+        pod["priorityClassName"] = json!(own);
+        pod["priority"] = json!(priority);
+        pod["preemptionPolicy"] = json!("PreemptLowerPriority");
         let spec = build_for_test(&job, &plan_entry(Role::Coordinator, &json!({})))
             .spec
             .unwrap();
@@ -125,8 +150,8 @@ fn unset_restart_policy_becomes_never() {
         (Some("OnFailure"), "OnFailure"),
         (Some("Always"), "Always"),
     ] {
-        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
-        pod.restart_policy = own.map(str::to_owned);
+        let pod = &mut job.spec.coordinator.template.0["spec"];
+        pod["restartPolicy"] = json!(own);
         let built = build_for_test(&job, &plan_entry(Role::Coordinator, &json!({})));
         let policy = built.spec.unwrap().restart_policy;
         assert_eq!(policy.as_deref(), Some(expected), "{own:?}");

@@ -9,6 +9,7 @@ use k8s_openapi::{
     api::core::v1::Toleration, apimachinery::pkg::api::resource::Quantity,
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
+use serde::Deserialize;
 
 use super::{
     lookup::{aggregator_of, find_entry, group_members},
@@ -111,7 +112,7 @@ pub fn plan_ddp_learners(
     let tolerations = learner_tolerations(job);
     let sizes: Vec<i32> = nodes
         .iter()
-        .filter(|node| node.accepts_pods(tolerations))
+        .filter(|node| node.accepts_pods(&tolerations))
         .map(|node| node.gpus)
         .collect();
     let mut allocator = NameAllocator::new(job, plan, Role::DdpLearner);
@@ -149,13 +150,11 @@ pub fn plan_ddp_learners(
     }
 }
 
-fn learner_tolerations(job: &DIJob) -> &[Toleration] {
-    let pod = job
-        .spec
-        .learner
-        .as_ref()
-        .and_then(|learner| learner.template.spec.as_ref());
-    pod.and_then(|pod| pod.tolerations.as_deref())
+fn learner_tolerations(job: &DIJob) -> Vec<Toleration> {
+    let learner = job.spec.learner.as_ref();
+    let tolerations = learner.map(|learner| &learner.template.part("spec")["tolerations"]);
+    tolerations
+        .and_then(|tolerations| Vec::deserialize(tolerations).ok())
         .unwrap_or_default()
 }
 

@@ -207,7 +207,7 @@ async fn job_with_misspelt_field_fails_with_validator_message() {
     let mut top = good.clone();
     top["cleanPodPolciy"] = json!("All");
     let mut deep = good.clone();
-    deep["coordinator"]["template"]["spec"]["containers"][0]["imagePullPolcy"] = json!("Never");
+    deep["coordinator"]["tmplate"] = json!({});
     deep["backoffLimit"] = json!(2);
     let params = PostParams::default();
     let manager = space.manager("manager");
@@ -222,7 +222,7 @@ async fn job_with_misspelt_field_fails_with_validator_message() {
         ),
         (
             "deep",
-            r"spec.coordinator.template.spec.containers[0].imagePullPolcy: Invalid value: unknown field, did you mean imagePullPolicy?",
+            r"spec.coordinator.tmplate: Invalid value: unknown field, did you mean template?",
         ),
     ] {
         space.until_event(name, "InvalidSpec").await;

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use di_api::Role;
 use di_e2e::{
     ClientState, Coordinator, Namespace, Workload, create_account, eventually, exec_command, job,
-    kubectl_di, logs_so_far, main_container, owned_pods, pod_template, status,
+    kubectl_di, logs_so_far, main_container, owned_pods, pod_spec, pod_template, status,
 };
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
@@ -193,18 +193,18 @@ async fn replicas_that_cannot_start_are_not_listed() {
         let request = json!({"collectors": {"replicas": 1, "cpus": 1000}});
         let mut workload = Workload::new("real", &request, 2, 1);
         let spec = &mut workload.0.spec;
-        let gate = |container: &mut Container| {
+        let gate = |container: &mut Value| {
             let waits = "import os, sys, time
 while not os.path.exists('/tmp/go'): time.sleep(0.1)
 os.execvp(sys.argv[1], sys.argv[1:])";
-            let wait = ["python3", "-c", waits].map(str::to_owned);
-            container.command = Some([wait.to_vec(), container.command.take().unwrap()].concat());
+            let command = container["command"].as_array_mut().unwrap();
+            command.splice(0..0, ["python3", "-c", waits].map(Value::from));
         };
         gate(main_container(&mut spec.coordinator.template));
         spec.collector.as_mut().unwrap().replicas = 2;
         let learner = spec.learner.as_mut().unwrap();
         learner.replicas = 1;
-        main_container(&mut learner.template).image = Some("no.such.registry/image:1".into());
+        main_container(&mut learner.template)["image"] = json!("no.such.registry/image:1");
         let coordinator = workload.submit(&ns).await;
         let without_image = |pods: &Vec<Pod>| {
             pods.iter()
@@ -378,7 +378,7 @@ async fn pod_token_grants_the_rights_of_its_account() {
             let mut job = job(name, &["hold"]);
             job.spec.collector = serde_json::from_value(json!({"template": pod_template(&["hold"])})).unwrap();
             if name == "own" {
-                job.spec.coordinator.template.spec = serde_json::from_value(pod_spec_with_tokens("trainer")).unwrap();
+                *pod_spec(&mut job.spec.coordinator.template) = pod_spec_with_tokens("trainer");
             }
             ns.submit(&job).await;
         }
@@ -453,7 +453,7 @@ time.sleep(3600)
 async fn coordinator_restarted_by_kubelet_gets_its_replicas() {
     Namespace::with("again", |ns| async move {
         let mut job = job("again", &["hold"]);
-        job.spec.coordinator.template.spec = serde_json::from_value(json!({
+        *pod_spec(&mut job.spec.coordinator.template) = json!({
             "restartPolicy": "OnFailure",
             "terminationGracePeriodSeconds": 2,
             "containers": [{
@@ -464,8 +464,7 @@ async fn coordinator_restarted_by_kubelet_gets_its_replicas() {
                 "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
             }],
             "volumes": [{"name": "left", "emptyDir": {}}],
-        }))
-        .unwrap();
+        });
         job.spec.collector =
             serde_json::from_value(json!({"template": pod_template(&["hold"])})).unwrap();
         ns.submit(&job).await;

@@ -198,12 +198,8 @@ async fn pods_are_identified_by_ip_and_change_only_their_job() {
         // It sends requests for another job, since its environment variable names that one.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
         let main = main_container(&mut impostor.spec.coordinator.template);
-        main.env = serde_json::from_value(
-            json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]),
-        )
-        .unwrap();
-        main.volume_mounts =
-            serde_json::from_value(json!([{"name": "tmp", "mountPath": "/tmp"}])).unwrap();
+        main["env"] = json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]);
+        main["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/tmp"}]);
         impostor.spec.volumes =
             serde_json::from_value(json!([{"name": "tmp", "emptyDir": {}}])).unwrap();
         ns.submit(&impostor).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{
     Namespace, Phases, eventually, exec, idle_job, is_running, job, kubectl_di, logs_so_far,
-    main_container, owned_pods, owned_services, pod_template, status, wait_for_phase,
+    main_container, owned_pods, owned_services, pod_spec, pod_template, status, wait_for_phase,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -56,7 +56,7 @@ async fn replicas_have_documented_names_env_and_addresses() {
             serde_json::from_value(json!([{"name": "shared", "emptyDir": {}}])).unwrap();
         let port = json!([{"name": "di-port", "containerPort": 23000}]);
         let learner = wanted.spec.learner.as_mut().unwrap();
-        main_container(&mut learner.template).ports = serde_json::from_value(port).unwrap();
+        main_container(&mut learner.template)["ports"] = port;
         let uid = ns.submit(&wanted).await.uid();
         let pods = wait_for_running_pods(&ns, "shape", 4).await;
 
@@ -251,13 +251,13 @@ async fn failed_coordinator_fails_job_with_reason() {
 async fn oom_killed_coordinator_with_sidecar_fails_job() {
     Namespace::with("memory", |ns| async move {
         let mut wanted = idle_job("greedy", 1, 0);
-        let spec = wanted.spec.coordinator.template.spec.as_mut().unwrap();
-        let mut sidecar = spec.containers[0].clone();
-        sidecar.name = "sidecar".to_owned();
-        spec.containers.push(sidecar);
         let main = main_container(&mut wanted.spec.coordinator.template);
-        main.args = Some(["hold", "--memory", "256"].map(str::to_owned).to_vec());
-        main.resources = serde_json::from_value(json!({"limits": {"memory": "64Mi"}})).unwrap();
+        let mut sidecar = main.clone();
+        sidecar["name"] = json!("sidecar");
+        main["args"] = json!(["hold", "--memory", "256"]);
+        main["resources"] = json!({"limits": {"memory": "64Mi"}});
+        let spec = pod_spec(&mut wanted.spec.coordinator.template);
+        spec["containers"].as_array_mut().unwrap().push(sidecar);
         ns.submit(&wanted).await;
         let seen = wait_for_phase(&ns, "greedy", Phase::Failed).await;
         let failed = seen.conditions.iter().find(|c| c.type_ == "Failed");
@@ -317,8 +317,8 @@ async fn crash_looping_collector_is_left_to_kubelet_and_reported() {
     Namespace::with("crashes", |ns| async move {
         let mut wanted = idle_job("loops", 1, 0);
         let collector = wanted.spec.collector.as_mut().unwrap();
-        collector.template.spec.as_mut().unwrap().restart_policy = Some("Always".to_owned());
-        main_container(&mut collector.template).args = Some(vec!["no-such-command".to_owned()]);
+        pod_spec(&mut collector.template)["restartPolicy"] = json!("Always");
+        main_container(&mut collector.template)["args"] = json!(["no-such-command"]);
         ns.submit(&wanted).await;
         let is_reported = |s: &di_api::DIJobStatus| {
             (s.phase, s.reason.as_deref()) == (Some(Phase::Running), Some("CrashLoopBackOff"))
@@ -347,8 +347,8 @@ async fn unstartable_collector_is_replaced_with_backoff() {
     Namespace::with("mistyped", |ns| async move {
         let mut wanted = idle_job("mistyped", 1, 0);
         let collector = wanted.spec.collector.as_mut().unwrap();
-        collector.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
-        main_container(&mut collector.template).command = Some(vec!["/no-such-program".to_owned()]);
+        pod_spec(&mut collector.template)["restartPolicy"] = json!("Never");
+        main_container(&mut collector.template)["command"] = json!(["/no-such-program"]);
         ns.submit(&wanted).await;
         let waits = |s: &di_api::DIJobStatus| {
             let mut last = s.plan.iter().filter(|entry| entry.is_wanted());

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase, find_condition};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PodTemplate, find_condition};
 use di_e2e::{
-    Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_template, status,
-    wait_for_phase,
+    Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_spec,
+    pod_template, status, wait_for_phase,
 };
 use k8s_openapi::api::{
-    core::v1::{Node, Pod, PodTemplateSpec},
+    core::v1::{Node, Pod},
     events::v1::Event,
 };
 use kube::{
@@ -81,16 +81,14 @@ async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
 }
 
 /// Prefers this node for the pods of a template, and evicts them soon after it is lost.
-fn prefer_node(template: &mut PodTemplateSpec, node: &str) {
-    let spec = template.spec.as_mut().unwrap();
+fn prefer_node(template: &mut PodTemplate, node: &str) {
+    let spec = pod_spec(template);
     let on_it = json!({"key": HOSTNAME, "operator": "In", "values": [node]});
-    spec.affinity = serde_json::from_value(json!({"nodeAffinity": {
+    spec["affinity"] = json!({"nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions": [on_it]}}],
-    }}))
-    .unwrap();
+    }});
     let leave = |key: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
-    spec.tolerations =
-        serde_json::from_value(json!([leave("unreachable"), leave("not-ready")])).unwrap();
+    spec["tolerations"] = json!([leave("unreachable"), leave("not-ready")]);
 }
 
 /// A job with one collector. The coordinator keeps the default tolerations, so that it stays on a
@@ -244,7 +242,7 @@ async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
         let collector = &mut job.spec.collector.as_mut().unwrap().template;
         // Its log alone exceeds this.
         let little = json!({"limits": {"ephemeral-storage": "1"}});
-        main_container(collector).resources = serde_json::from_value(little).unwrap();
+        main_container(collector)["resources"] = little;
         ns.submit(&job).await;
         let why = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
         let thrown_out = |pod: &Pod| why(pod).as_deref() == Some("Evicted");

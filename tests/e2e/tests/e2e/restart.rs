@@ -49,7 +49,7 @@ fn training() -> DIJob {
     );
     let mut job: DIJob = serde_saphyr::from_str(&std::fs::read_to_string(sample).unwrap()).unwrap();
     let coordinator = main_container(&mut job.spec.coordinator.template);
-    let args = coordinator.args.as_mut().unwrap();
+    let args = coordinator["args"].as_array_mut().unwrap();
     let pace = args.iter().position(|arg| arg == "--pace").unwrap();
     args[pace + 1] = "3s".into();
     job

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use di_api::{AggregatorConfig, DIJob, GPU_RESOURCE, Phase, Role, names};
 use di_e2e::{
     FOREVER, Namespace, ReplicaStates, eventually, is_running, is_solved, kubectl_di, logs,
-    logs_so_far, main_container, owned_pods, replica_states, samples, set_node_gpus, training,
-    wait_for_phase,
+    logs_so_far, main_container, owned_pods, pod_spec, replica_states, samples, set_node_gpus,
+    training, wait_for_phase,
 };
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use serde_json::json;
 
 /// The sample of a learner with two GPUs, and its AggregatorConfig.
 const RANKS: &str = include_str!("../../../../manifests/samples/cartpole-ddp.yaml");
@@ -101,8 +102,8 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
         // It saves only when it is terminated, and has the grace period to do so.
         let seldom = ["--save-every", "1h"];
         let mut job = training("train", &[&replicas[..], &seldom, &PACE].concat());
-        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
-        pod.termination_grace_period_seconds = Some(60);
+        let coordinator = &mut job.spec.coordinator.template;
+        pod_spec(coordinator)["terminationGracePeriodSeconds"] = json!(60);
         ns.submit(&job).await;
         let coordinator = names::coordinator_name("train");
         let look = || logs_so_far(&ns, &coordinator);
@@ -135,17 +136,14 @@ async fn multi_pod_learner_solves_after_aggregator_is_killed() {
             .unwrap();
         let mut job: DIJob = serde_saphyr::from_str(RANKS).unwrap();
         let name = job.name_any();
-        let flags = main_container(&mut job.spec.coordinator.template)
-            .args
-            .as_mut();
+        let flags = main_container(&mut job.spec.coordinator.template)["args"].as_array_mut();
         let pace = flags.unwrap().last_mut().unwrap();
-        PACE[1].clone_into(pace);
+        *pace = PACE[1].into();
         let learner = main_container(&mut job.spec.learner.as_mut().unwrap().template);
-        let resources = learner.resources.as_mut().unwrap();
-        let limits = resources.limits.as_mut().unwrap();
+        let limits = &mut learner["resources"]["limits"];
         // No node has four GPUs. Each rank gets a fourth of the memory.
         for (resource, amount) in [(GPU_RESOURCE, "4"), ("memory", "1Gi")] {
-            limits.insert(resource.to_owned(), Quantity(amount.to_owned()));
+            limits[resource] = json!(amount);
         }
         ns.submit(&job).await;
         // The coordinator, two collectors, an aggregator, and the first ranks of two pods.

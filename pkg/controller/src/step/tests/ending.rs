@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, find_condition, set_condition};
 use jiff::SignedDuration;
+use serde_json::json;
 
 use super::*;
 
@@ -183,7 +184,7 @@ fn coordinator_success_before_its_deletion_ends_job() {
 fn running_job_with_lost_status_is_not_validated_again() {
     let mut world = running();
     let coordinator = &mut world.job.spec.coordinator.template;
-    coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
+    coordinator.0["spec"]["containers"][0]["name"] = json!("main");
     world.job.status = None;
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Running));
@@ -199,13 +200,13 @@ fn suspended_job_is_validated_when_resumed() {
             world.suspend_and_settle();
         }
         let coordinator = &mut world.job.spec.coordinator.template;
-        coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
+        coordinator.0["spec"]["containers"][0]["name"] = json!("main");
         world.suspend_and_settle();
         assert!(world.pods.is_empty() && world.services.is_empty());
 
         let mut fixed = world.clone();
         let coordinator = &mut fixed.job.spec.coordinator.template;
-        coordinator.spec.as_mut().unwrap().containers[0].name = "di-container".into();
+        coordinator.0["spec"]["containers"][0]["name"] = json!("di-container");
         fixed.job.spec.suspend = false;
         fixed.settle();
         assert_eq!(fixed.status().phase, Some(Phase::Created), "{ran}");

@@ -245,7 +245,8 @@ pub(super) fn created_pod(
 
 fn object(job: &DIJob, entry: &PlanEntry, aggregator: &AggregatorTemplate, serial: u32) -> Pod {
     let settings = BuildSettings::default();
-    let mut pod = di_plan::build_pod(job, entry, aggregator.pod_template(), &settings).unwrap();
+    let pod = di_plan::build_pod(job, entry, aggregator.pod_template(), &settings);
+    let mut pod = pod.unwrap().decode().unwrap();
     pod.metadata.uid = Some(format!("uid-{serial}"));
     pod
 }

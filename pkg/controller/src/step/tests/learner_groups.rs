@@ -42,6 +42,8 @@ fn pod(world: &World, entry: &PlanEntry) -> Pod {
         &di_plan::BuildSettings::default(),
     )
     .unwrap()
+    .decode()
+    .unwrap()
 }
 
 fn env_value(pod: &Pod, name: &str) -> Option<String> {

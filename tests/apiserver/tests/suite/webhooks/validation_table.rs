@@ -54,7 +54,8 @@ fn pods_of(object: &Value) -> BTreeMap<String, Pod> {
             "name": format!("job-{role}"), "type": role, "origin": "Declared", "index": 0,
         }))
         .unwrap();
-        let mut pod = di_plan::build_pod(&job, &entry, None, &BuildSettings::default())?;
+        let pod = di_plan::build_pod(&job, &entry, None, &BuildSettings::default())?;
+        let mut pod = pod.decode().ok()?;
         pod.metadata.owner_references = None;
         pod.metadata.namespace = None;
         // The test server has no ServiceAccount admission plugin.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use di_api::AggregatorConfig;
 use di_e2e::{
     ClientState, Coordinator, Namespace, Workload, eventually, exec_command, observe, owned_pods,
-    post_command, set_node_gpus,
+    pod_spec, post_command, set_node_gpus,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -55,8 +55,7 @@ async fn learner_group_is_replaced_as_a_whole() {
         let mut workload = Workload::new("real", &request, 1, 1);
         // The nodes have too few GPUs for the old and the new pods at the same time.
         let learner = workload.0.spec.learner.as_mut().unwrap();
-        let spec = learner.template.spec.as_mut().unwrap();
-        spec.termination_grace_period_seconds = Some(5);
+        pod_spec(&mut learner.template)["terminationGracePeriodSeconds"] = json!(5);
         let coordinator = workload.submit(&ns).await;
         let one = |seen: &ClientState| seen.started && seen.learners.len() == 1;
         let learners = coordinator

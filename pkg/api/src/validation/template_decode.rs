@@ -1,0 +1,69 @@
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde_json::Value;
+
+use super::{
+    fault::{Fault, FaultKind, Faults},
+    path::{Path, SPEC},
+    spec::DECLARED,
+    strict_decode::{Findings, decode_strictly},
+    tolerant_decode::{FieldMask, decode_tolerantly},
+    validate::drop_nulls,
+};
+use crate::{dijob::DIJobSpec, pod_template::PodTemplate, role::Role};
+
+/// The templates of a job, with the fields that this program knows.
+pub(super) struct DecodedTemplates {
+    templates: Vec<(Role, PodTemplateSpec)>,
+    /// The fields that could not be decoded.
+    pub(super) masked: FieldMask,
+}
+
+impl DecodedTemplates {
+    /// Decodes all templates of a job. Reports unknown fields and wrong types.
+    pub(super) fn of_job(spec: &DIJobSpec, faults: &mut Faults) -> Self {
+        let mut masked = FieldMask::default();
+        let decode = |role: Role| {
+            let part = SPEC.child(role.label());
+            let field = part.child("template");
+            let written = spec.declared(role)?.template;
+            Some((role, decode_template(written, &field, &mut masked, faults)))
+        };
+        let templates = DECLARED.into_iter().filter_map(decode).collect();
+        Self { templates, masked }
+    }
+
+    pub(super) fn get(&self, role: Role) -> Option<&PodTemplateSpec> {
+        let mut templates = self.templates.iter();
+        let (_, template) = templates.find(|(of, _)| *of == role)?;
+        Some(template)
+    }
+}
+
+/// Decodes a template. Fields of a wrong type are reported, added to `masked` and left out.
+pub(super) fn decode_template(
+    written: &PodTemplate,
+    field: &Path<'_>,
+    masked: &mut FieldMask,
+    faults: &mut Faults,
+) -> PodTemplateSpec {
+    let mut findings = Findings::default();
+    if let Ok(template) = decode_strictly(&written.0, Some(*field), &mut findings) {
+        faults.extend(unknown_pod_fields(findings.unknown));
+        return template;
+    }
+    let mut readable = Value::Object(written.0.clone());
+    drop_nulls(&mut readable);
+    let result = decode_tolerantly(readable, Some(*field));
+    faults.extend(unknown_pod_fields(result.unknown));
+    faults.extend(result.wrong);
+    let (template, mask) = result.decoded.unwrap_or_default();
+    masked.extend(mask);
+    template
+}
+
+fn unknown_pod_fields(faults: Vec<Fault>) -> impl Iterator<Item = Fault> {
+    faults.into_iter().map(|fault| Fault {
+        kind: FaultKind::UnknownPodField,
+        ..fault
+    })
+}
