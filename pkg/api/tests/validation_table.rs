@@ -176,3 +176,14 @@ fn annotations_over_size_limit_are_rejected() {
     );
     assert_eq!(faults[0].reason(), "FieldValueTooLong");
 }
+
+#[test]
+fn dump_ours() {
+    let rows: Vec<_> = mistakes().iter().map(|m| {
+        let found: Vec<_> = faults(&m.object).iter().map(ToString::to_string).collect();
+        json!([m.at, m.value, m.schema, m.faults, found])
+    }).collect();
+    std::fs::write("/tmp/ours.json", serde_json::to_string(&rows).unwrap()).unwrap();
+    let bad: Vec<_> = good().iter().filter_map(|o| { let f = faults(o); (!f.is_empty()).then(|| summarize_faults(&f)) }).collect();
+    println!("{bad:?}");
+}

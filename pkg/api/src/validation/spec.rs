@@ -10,8 +10,7 @@ use super::{
     fault::{Fault, Faults},
     names,
     path::{Path, SPEC},
-    pod::{ports, quantities, template, template_context::TemplateContext, volumes},
-    value_checks::check_not_negative,
+    quantities, role_ports, template, volumes,
 };
 use crate::{
     dijob::{DIJobSpec, ReplicaGroup},
@@ -87,28 +86,24 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 
 /// Checks a decoded spec.
 pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
-    let class = Some(spec.priority_class_name.as_str());
+    let class = spec.priority_class_name.as_str();
     names::check_object_name(class, &SPEC.child("priorityClassName"), faults);
-    volumes::check_volumes(&spec.volumes, None, &SPEC, faults);
+    volumes::check_job_volumes(&spec.volumes, &SPEC, faults);
+    let empty = PodSpec::default();
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
         };
         let part = SPEC.child(role.label());
-        let field = part.child("template");
-        let job = Some(spec);
-        template::check_template(
-            declared.template,
-            &field,
-            TemplateContext { role, job },
-            faults,
-        );
-        if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
-            ports::check_reserved_names(pod, &field.child("spec"), faults);
+        let template = part.child("template");
+        let field = template.child("spec");
+        let pod = declared.template.spec.as_ref().unwrap_or(&empty);
+        template::check_pod(pod, Some(&spec.volumes), &field, faults);
+        if role == Role::Learner {
+            role_ports::check_reserved_names(pod, &field, faults);
         }
         check_not_negative(Some(declared.replicas), &part.child("replicas"), faults);
-        let pod = declared.template.spec.as_ref();
-        check_groups(declared.groups, pod, &part, faults);
+        check_groups(declared.groups, &part, faults);
     }
     check_total_replicas(spec, faults);
     check_learner_gpus(spec, faults);
@@ -132,7 +127,7 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
 fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let Some(learner) = &spec.learner else { return };
     let pod = learner.template.spec.as_ref();
-    let first = pod.and_then(ports::own_port);
+    let first = pod.and_then(role_ports::own_port);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
     let mut sizes = BTreeSet::new();
     let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {
@@ -140,10 +135,10 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
         if gpus > MAX_LEARNER_GPUS {
             let why = format_args!("must be no more than {MAX_LEARNER_GPUS} GPUs per learner");
             faults.push(Fault::invalid(field, gpus, why));
-        } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::MAX_PORT {
+        } else if gpus > 1 && first.saturating_add(gpus - 1) > role_ports::MAX_PORT {
             let why = format_args!(
                 "a learner uses one port per GPU, starting at {PORT_NAME} {first}, and the last one would exceed {}; choose a lower {PORT_NAME}",
-                ports::MAX_PORT
+                role_ports::MAX_PORT
             );
             faults.push(Fault::invalid(field, gpus, why));
         } else if gpus > 1 {
@@ -169,7 +164,7 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
         );
     }
     if let Some(spec) = &learner.template.spec {
-        ports::check_ddp_ports(spec, first, &sizes, &pod, faults);
+        role_ports::check_ddp_ports(spec, first, &sizes, &pod, faults);
     }
 }
 
@@ -201,12 +196,15 @@ fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
     }
 }
 
-fn check_groups(
-    groups: &[ReplicaGroup],
-    pod: Option<&PodSpec>,
-    field: &Path<'_>,
-    faults: &mut Faults,
-) {
+/// Requires a number of at least 0 if the field is set.
+fn check_not_negative(value: Option<i32>, field: &Path<'_>, faults: &mut Faults) {
+    if let Some(value) = value.filter(|value| *value < 0) {
+        let why = "must be greater than or equal to 0";
+        faults.push(Fault::invalid(field, value, why));
+    }
+}
+
+fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Faults) {
     let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
         let field = field.child("groups").index(i);
@@ -214,6 +212,6 @@ fn check_groups(
         names::check_label_name(&group.name, &name, faults);
         names::check_unique(&mut earlier, &group.name, &name, faults);
         check_not_negative(Some(group.replicas), &field.child("replicas"), faults);
-        quantities::check_group_resources(&group.resources, pod, &field.child("resources"), faults);
+        quantities::check_group_resources(&group.resources, &field.child("resources"), faults);
     }
 }

@@ -4,13 +4,13 @@ use serde_json::Value;
 use super::{
     fault::{Fault, Faults, MAX_FAULTS},
     names,
-    path::{METADATA, SPEC},
-    pod::{metadata::check_metadata, template::check_template, template_context::TemplateContext},
+    path::SPEC,
     spec,
     strict_decode::Decoded,
+    template,
     tolerant_decode::{TolerantResult, decode_tolerantly},
 };
-use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, role::Role};
+use crate::{aggregator_config::AggregatorConfig, dijob::DIJob};
 
 /// Decodes and validates a `DIJob` of either served version.
 ///
@@ -40,7 +40,6 @@ pub fn validate_aggregator_config(object: &Value) -> Result<AggregatorConfig, Ve
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
     let mut faults = Faults::default();
     names::check_job_name(&job.metadata, &mut faults);
-    check_metadata(&job.metadata, &METADATA, &mut faults);
     spec::check_spec(&job.spec, &mut faults);
     faults.into_vec()
 }
@@ -81,12 +80,9 @@ impl Kind for AggregatorConfig {
         let mut faults = Faults::default();
         let aggregator = SPEC.child("aggregator");
         let field = aggregator.child("template");
-        let context = TemplateContext {
-            role: Role::Aggregator,
-            job: None,
-        };
         let template = &self.spec.aggregator.template;
-        check_template(template, &field, context, &mut faults);
+        let pod = template.spec.clone().unwrap_or_default();
+        template::check_pod(&pod, None, &field.child("spec"), &mut faults);
         faults.into_vec()
     }
 }
