@@ -70,7 +70,12 @@ pub(super) fn check_group_resources(
 }
 
 /// Requires a quantity that is not negative, and an integer for GPUs.
-fn check_quantity(resource: &str, quantity: &Quantity, field: &Path<'_>, faults: &mut Faults) {
+pub(super) fn check_quantity(
+    resource: &str,
+    quantity: &Quantity,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let text = quantity.0.as_str();
     let why = match parse_nanos(text) {
         None => {

@@ -88,7 +88,8 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
     let class = spec.priority_class_name.as_str();
     names::check_object_name(class, &SPEC.child("priorityClassName"), faults);
-    volumes::check_job_volumes(&spec.volumes, &SPEC, faults);
+    volumes::check_names(&spec.volumes, &SPEC, faults);
+    volumes::check_sizes(&spec.volumes, &SPEC, faults);
     let empty = PodSpec::default();
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {

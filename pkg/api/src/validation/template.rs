@@ -23,6 +23,10 @@ pub(super) fn check_pod(
 ) {
     check_main_container(&pod.containers, field, faults);
     role_ports::check_own_port_unique(pod, field, faults);
+    volumes::check_sizes(pod.volumes.as_deref().unwrap_or_default(), field, faults);
+    if let Some(resources) = &pod.resources {
+        quantities::check_requirements(resources, &field.child("resources"), faults);
+    }
     let volumes = job_volumes.map(|shared| volumes::mountable_names(pod, shared));
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
@@ -56,12 +60,17 @@ fn check_main_container(containers: &[Container], field: &Path<'_>, faults: &mut
     ));
 }
 
-/// Requires names of variables. Their syntax depends on the version of Kubernetes.
+/// Requires names of variables. The rest of their syntax depends on the version of Kubernetes.
 fn check_env_names(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
+        let field = field.child("env").index(i);
+        let field = field.child("name");
         if variable.name.is_empty() {
-            let field = field.child("env").index(i);
-            faults.push(Fault::required(field.child("name"), "must not be empty"));
+            faults.push(Fault::required(field, "must not be empty"));
+        } else if let Some((name, _)) = variable.name.split_once('=') {
+            // The message omits the value, because others may read it.
+            let why = "must not contain '='; put the value into the field value";
+            faults.push(Fault::invalid(field, format!("{name}=..."), why));
         }
     }
 }

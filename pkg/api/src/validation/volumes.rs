@@ -8,16 +8,29 @@ use super::{
     fault::{Fault, Faults},
     names,
     path::Path,
+    quantities,
 };
 
 /// Checks that the volumes of a job have unique DNS labels as names.
-pub(super) fn check_job_volumes(volumes: &[Volume], field: &Path<'_>, faults: &mut Faults) {
+pub(super) fn check_names(volumes: &[Volume], field: &Path<'_>, faults: &mut Faults) {
     let mut earlier = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let field = field.child("volumes").index(i);
         let name = field.child("name");
         names::check_label_name(&volume.name, &name, faults);
         names::check_unique(&mut earlier, &volume.name, &name, faults);
+    }
+}
+
+/// Requires sizes that are quantities. The API server would report another size without its field.
+pub(super) fn check_sizes(volumes: &[Volume], field: &Path<'_>, faults: &mut Faults) {
+    for (i, volume) in volumes.iter().enumerate() {
+        let empty_dir = volume.empty_dir.as_ref();
+        if let Some(size) = empty_dir.and_then(|empty_dir| empty_dir.size_limit.as_ref()) {
+            let field = field.child("volumes").index(i);
+            let field = field.child("emptyDir");
+            quantities::check_quantity("memory", size, &field.child("sizeLimit"), faults);
+        }
     }
 }
 
