@@ -84,7 +84,7 @@ impl Cli {
         let globals = &self.globals;
         match self.command {
             Command::Create(verb) => verb.run(globals, out).await,
-            Command::Validate(verb) => verb.run(out),
+            Command::Validate(verb) => verb.run(globals, out).await,
             Command::Wait(verb) => verb.run(globals, out).await,
             Command::Suspend(verb) => verb.run(globals, out).await,
             Command::Resume(verb) => verb.run(globals, out).await,

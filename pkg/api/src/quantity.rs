@@ -1,12 +1,8 @@
-//! Parsing and formatting of Kubernetes quantities.
+//! Parsing of Kubernetes quantities.
 
 /// One unit in the scale of [`parse_nanos`].
 pub const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANO_DIGITS: i32 = 9;
-/// Suffixes of the powers of 1024, from 1.
-const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Suffixes of the powers of 1000, from 10^-9.
-const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 /// Parses a quantity into units of 10^-9, rounded up as Kubernetes does, and saturating at
 /// `i128::MAX`. Returns `None` if `text` is not a quantity.
@@ -71,27 +67,6 @@ fn parse_suffix(suffix: &str) -> Option<(u32, i32)> {
     })
 }
 
-/// Formats an amount of [`parse_nanos`] as Kubernetes does, with the largest suffix that needs no
-/// fraction: powers of 1024 if `is_binary`, else powers of 1000.
-pub fn format_nanos(amount: i128, is_binary: bool) -> String {
-    let (step, suffixes, mut number) = if is_binary && amount % NANOS_PER_UNIT == 0 {
-        (1024, &BINARY_SUFFIXES[..], amount / NANOS_PER_UNIT)
-    } else {
-        (1000, &DECIMAL_SUFFIXES[..], amount)
-    };
-    let mut suffixes = suffixes.iter();
-    let mut suffix = suffixes.next();
-    while number % step == 0
-        && number != 0
-        && let Some(larger) = suffixes.next()
-    {
-        number /= step;
-        suffix = Some(larger);
-    }
-    let suffix = suffix.filter(|_| number != 0).unwrap_or(&"");
-    format!("{number}{suffix}")
-}
-
 /// Parses a quantity as a count: rounded up, at least 0, at most `i32::MAX`. Returns `None` if
 /// `text` is not a quantity.
 pub fn parse_count(text: &str) -> Option<i32> {
@@ -115,29 +90,6 @@ mod tests {
             ("3G", Some(i32::MAX)),
         ] {
             assert_eq!(parse_count(text), number, "{text}");
-        }
-    }
-
-    #[test]
-    fn amount_is_formatted_as_kubernetes_does() {
-        for (text, is_binary, expected) in [
-            ("4", false, "4"),
-            ("1.25", false, "1250m"),
-            ("4000", false, "4k"),
-            ("1Gi", false, "1073741824"),
-            ("1280Mi", true, "1280Mi"),
-            ("2048Mi", true, "2Gi"),
-            ("1000", true, "1000"),
-            ("0.5", true, "500m"),
-            ("0", true, "0"),
-            ("0", false, "0"),
-            ("5000E", false, "5000E"),
-        ] {
-            assert_eq!(
-                format_nanos(parse_nanos(text).unwrap(), is_binary),
-                expected,
-                "{text}"
-            );
         }
     }
 

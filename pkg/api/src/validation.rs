@@ -1,21 +1,25 @@
 //! Validation of `DIJob` and `AggregatorConfig`: one validator for the webhook, the reconciler and
-//! the plugin.
+//! the plugin. It knows the rules of jobs, and the few mistakes in pods that people make most; the
+//! API server knows all others. See docs/decisions/0031.
 //!
 //! Messages follow Kubernetes' own (`spec.x: Invalid value: "y": …`) and suggest a fix.
 
 mod fault;
+mod image;
 mod names;
 mod path;
-mod pod;
+mod quantities;
+mod role_ports;
 mod spec;
 mod strict_decode;
+mod template;
 mod template_decode;
 mod tolerant_decode;
 mod unit_hints;
 mod unknown_fields;
 mod update;
 mod validate;
-mod value_checks;
+mod volumes;
 mod warnings;
 
 pub use fault::{Fault, FaultKind, summarize_faults, truncate_text};

@@ -1,3 +1,5 @@
+mod server;
+
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
@@ -5,13 +7,15 @@ use clap::Args;
 use di_client::{check_documents, is_own_kind};
 
 use crate::{
-    flags::manifests::Manifests,
+    flags::{globals::Globals, manifests::Manifests},
     output::{kind_and_name, report_error},
 };
 
-/// Check manifests of DIJobs and AggregatorConfigs like the webhook, without a cluster.
+/// Check manifests of DIJobs and AggregatorConfigs, without a cluster.
 ///
-/// Prints every fault of every document. Manifests of the kind NerveXJob are converted first.
+/// Prints every fault of every document. Without a cluster, only the rules of jobs and the most
+/// frequent mistakes in pods are checked; --server checks the rest. Manifests of the kind NerveXJob
+/// are converted first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Check a manifest
@@ -20,17 +24,26 @@ use crate::{
   # Check all manifests in a directory and its subdirectories
   kubectl di validate -f jobs -R
 
+  # Check whether the cluster would accept the manifest now
+  kubectl di validate -f cartpole.yaml --server
+
   # Check a manifest from standard input
   cat cartpole.yaml | kubectl di validate -f -")]
 #[command(mut_arg("filename", |arg| arg.required(true)))]
 pub struct Validate {
     #[command(flatten)]
     manifests: Manifests,
+    /// Submit the objects to the cluster with your permissions as well, without persisting them
+    #[arg(long)]
+    server: bool,
 }
 
 impl Validate {
-    pub fn run(self, out: &mut impl Write) -> Result<ExitCode> {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let documents = self.manifests.read_documents()?;
+        if self.server {
+            return server::submit(globals, documents, out).await;
+        }
         let (ours, others): (Vec<_>, Vec<_>) = documents
             .into_iter()
             .partition(|document| is_own_kind(&document.object) || !has_kind(&document.object));

@@ -1,4 +1,5 @@
 use di_apiserver_tests::Job;
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::plugin::Plugin;
@@ -59,4 +60,27 @@ async fn validate_requires_a_manifest() {
     let plugin = Plugin::new().await;
     let result = plugin.run(&["validate"]).await;
     insta::assert_snapshot!(plugin.normalize(&result));
+}
+
+#[tokio::test]
+async fn validate_with_server_reports_its_answer_and_stores_nothing() {
+    let plugin = Plugin::new().await;
+    // Only the API server checks the syntax of labels.
+    let mut labelled = Job::new("labelled", 0).json();
+    labelled["metadata"]["labels"] = json!({"two words": "x"});
+    let good = Job::new("good", 0).json();
+    plugin.file("jobs.yaml", format!("{labelled}\n---\n{good}\n"));
+    let result = plugin.run(&["validate", "-f", "jobs.yaml"]).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = plugin
+        .run(&["validate", "-f", "jobs.yaml", "--server"])
+        .await;
+    assert_eq!(
+        result.stdout,
+        "dijob.diengine.opendilab.org/good created (server dry run)\n"
+    );
+    assert!(result.stderr.contains("metadata.labels"), "{result}");
+    assert_eq!(result.code, Some(1));
+    let jobs = plugin.space.jobs().list(&ListParams::default()).await;
+    assert_eq!(jobs.unwrap().items.len(), 0);
 }

@@ -183,14 +183,6 @@ impl Faults {
         self.extend([fault]);
     }
 
-    pub(super) fn contains(&self, fault: &Fault) -> bool {
-        self.0.contains(fault)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn into_vec(self) -> Vec<Fault> {
         self.0
     }
@@ -272,6 +264,6 @@ mod tests {
         let mut faults = Faults::default();
         faults.extend((0..2_000).map(|i| Fault::invalid("f", i, "")));
         faults.push(Fault::required("f", ""));
-        assert_eq!(faults.len(), MAX_FAULTS);
+        assert_eq!(faults.into_vec().len(), MAX_FAULTS);
     }
 }

@@ -19,9 +19,6 @@ enum Element<'a> {
 /// The path of the spec.
 pub(super) const SPEC: Path<'static> = Path::from_name("spec");
 
-/// The path of the metadata.
-pub(super) const METADATA: Path<'static> = Path::from_name("metadata");
-
 impl<'a> Path<'a> {
     /// Creates the path of a field of the object itself.
     pub(super) const fn from_name(name: &'a str) -> Self {

@@ -10,9 +10,9 @@ use super::{
     fault::{Fault, Faults},
     names,
     path::{Path, SPEC},
-    pod::{ports, quantities, template, template_context::TemplateContext, volumes},
+    quantities, role_ports, template,
     template_decode::DecodedTemplates,
-    value_checks::check_not_negative,
+    volumes,
 };
 use crate::{
     dijob::{DIJobSpec, ReplicaGroup},
@@ -95,26 +95,25 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
 }
 
 fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &mut Faults) {
-    let class = Some(spec.priority_class_name.as_str());
+    let class = spec.priority_class_name.as_str();
     names::check_object_name(class, &SPEC.child("priorityClassName"), faults);
-    volumes::check_volumes(&spec.volumes, None, &SPEC, faults);
+    volumes::check_names(&spec.volumes, &SPEC, faults);
+    volumes::check_sizes(&spec.volumes, &SPEC, faults);
+    let empty = PodSpec::default();
     for role in DECLARED {
         let (Some(declared), Some(template)) = (spec.declared(role), templates.get(role)) else {
             continue;
         };
         let part = SPEC.child(role.label());
         let field = part.child("template");
-        let context = TemplateContext {
-            role,
-            job: Some(spec),
-        };
-        template::check_template(template, &field, context, faults);
-        let pod = template.spec.as_ref();
-        if let (Role::Learner, Some(pod)) = (role, pod) {
-            ports::check_reserved_names(pod, &field.child("spec"), faults);
+        let field = field.child("spec");
+        let pod = template.spec.as_ref().unwrap_or(&empty);
+        template::check_pod(pod, Some(&spec.volumes), &field, faults);
+        if role == Role::Learner {
+            role_ports::check_reserved_names(pod, &field, faults);
         }
         check_not_negative(Some(declared.replicas), &part.child("replicas"), faults);
-        check_groups(declared.groups, pod, &part, faults);
+        check_groups(declared.groups, &part, faults);
     }
     check_total_replicas(spec, faults);
     check_learner_gpus(spec, templates, faults);
@@ -139,7 +138,7 @@ fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
     let Some(learner) = &spec.learner else { return };
     let decoded = templates.get(Role::Learner);
     let decoded = decoded.and_then(|template| template.spec.as_ref());
-    let first = decoded.and_then(ports::own_port);
+    let first = decoded.and_then(role_ports::own_port);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
     let mut sizes = BTreeSet::new();
     let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {
@@ -147,10 +146,10 @@ fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
         if gpus > MAX_LEARNER_GPUS {
             let why = format_args!("must be no more than {MAX_LEARNER_GPUS} GPUs per learner");
             faults.push(Fault::invalid(field, gpus, why));
-        } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::MAX_PORT {
+        } else if gpus > 1 && first.saturating_add(gpus - 1) > role_ports::MAX_PORT {
             let why = format_args!(
                 "a learner uses one port per GPU, starting at {PORT_NAME} {first}, and the last one would exceed {}; choose a lower {PORT_NAME}",
-                ports::MAX_PORT
+                role_ports::MAX_PORT
             );
             faults.push(Fault::invalid(field, gpus, why));
         } else if gpus > 1 {
@@ -176,7 +175,7 @@ fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
         );
     }
     if let Some(decoded) = decoded {
-        ports::check_ddp_ports(decoded, first, &sizes, &pod, faults);
+        role_ports::check_ddp_ports(decoded, first, &sizes, &pod, faults);
     }
 }
 
@@ -208,12 +207,15 @@ fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
     }
 }
 
-fn check_groups(
-    groups: &[ReplicaGroup],
-    pod: Option<&PodSpec>,
-    field: &Path<'_>,
-    faults: &mut Faults,
-) {
+/// Requires a number of at least 0 if the field is set.
+fn check_not_negative(value: Option<i32>, field: &Path<'_>, faults: &mut Faults) {
+    if let Some(value) = value.filter(|value| *value < 0) {
+        let why = "must be greater than or equal to 0";
+        faults.push(Fault::invalid(field, value, why));
+    }
+}
+
+fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Faults) {
     let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
         let field = field.child("groups").index(i);
@@ -221,6 +223,6 @@ fn check_groups(
         names::check_label_name(&group.name, &name, faults);
         names::check_unique(&mut earlier, &group.name, &name, faults);
         check_not_negative(Some(group.replicas), &field.child("replicas"), faults);
-        quantities::check_group_resources(&group.resources, pod, &field.child("resources"), faults);
+        quantities::check_group_resources(&group.resources, &field.child("resources"), faults);
     }
 }

@@ -1,8 +1,8 @@
 //! Strict decoding: reports unknown fields, which serde ignores silently, in a single pass.
 //! See docs/decisions/0013.
 //!
-//! Decoding stops at a list or map with too many items: an item of two bytes, `{}`, becomes a
-//! structure of kilobytes.
+//! Decoding stops at a list with too many items: an item of two bytes, `{}`, becomes a structure of
+//! kilobytes.
 
 mod location;
 
@@ -328,9 +328,6 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
         };
         self.location.findings.text += name.len();
         self.name = name;
-        if self.location.fields.is_empty() {
-            self.location.count_item::<A::Error>()?;
-        }
         seed.deserialize((&*self.name).into_deserializer())
             .map(Some)
     }

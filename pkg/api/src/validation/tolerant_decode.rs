@@ -28,7 +28,8 @@ impl FieldMask {
 
     /// Returns the faults that are not consequences of a masked field.
     pub(super) fn unrelated_faults(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
-        let names_unread = self.0.iter().any(|mask| has_referenced_names(mask));
+        // Mounts refer to the names of volumes.
+        let names_unread = self.0.iter().any(|mask| mask.contains(".volumes"));
         faults.retain(|fault| {
             let is_masked = self.0.iter().any(|mask| is_at_or_below(&fault.field, mask));
             let is_consequence = names_unread && fault.kind == FaultKind::NotFound;
@@ -36,13 +37,6 @@ impl FieldMask {
         });
         faults
     }
-}
-
-/// Whether other fields refer to names in this field: volumes, containers, ports, claims.
-fn has_referenced_names(mask: &str) -> bool {
-    let within = [".volumes", ".ports", ".resourceClaims"];
-    let ends = ["ontainers", ".name"];
-    within.iter().any(|list| mask.contains(list)) || ends.iter().any(|end| mask.ends_with(end))
 }
 
 fn is_at_or_below(field: &str, mask: &str) -> bool {

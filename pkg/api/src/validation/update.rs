@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     fault::Fault,
@@ -189,6 +189,16 @@ fn decode_spec(object: &Value) -> Option<NormalizedSpec> {
     Some(NormalizedSpec { spec, unknown })
 }
 
+/// Quantities as text: 3 and "3" mean the same.
+fn quantities(list: &Map<String, Value>) -> Value {
+    let text = |value: &Value| match value {
+        Value::Number(number) => Value::String(number.to_string()),
+        other => other.clone(),
+    };
+    let texts = list.iter().map(|(name, value)| (name.clone(), text(value)));
+    texts.collect()
+}
+
 /// Drops nulls, empty lists and some empty objects, which mean the same as unset fields.
 fn normalize(value: &Value) -> Value {
     let means_unset = |name: &str, value: &Value| match value {
@@ -200,7 +210,10 @@ fn normalize(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .map(|(name, value)| (name.clone(), normalize(value)))
+            .map(|(name, value)| match (name.as_str(), value) {
+                ("limits" | "requests", Value::Object(list)) => (name.clone(), quantities(list)),
+                _ => (name.clone(), normalize(value)),
+            })
             .filter(|(name, value)| !means_unset(name, value))
             .collect(),
         Value::Array(items) => items.iter().map(normalize).collect(),

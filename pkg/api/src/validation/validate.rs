@@ -4,14 +4,14 @@ use serde_json::Value;
 use super::{
     fault::{Fault, FaultKind, Faults, MAX_FAULTS},
     names,
-    path::{METADATA, SPEC},
-    pod::{metadata::check_metadata, template::check_template, template_context::TemplateContext},
+    path::SPEC,
     spec,
     strict_decode::Decoded,
+    template,
     template_decode::decode_template,
     tolerant_decode::{FieldMask, TolerantResult, decode_tolerantly},
 };
-use crate::{aggregator_config::AggregatorConfig, dijob::DIJob, role::Role};
+use crate::{aggregator_config::AggregatorConfig, dijob::DIJob};
 
 /// Decodes and validates a `DIJob` of either served version.
 ///
@@ -82,7 +82,6 @@ impl Kind for DIJob {
     fn find_faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         names::check_job_name(&self.metadata, &mut faults);
-        check_metadata(&self.metadata, &METADATA, &mut faults);
         spec::check_spec(&self.spec, &mut faults);
         faults.into_vec()
     }
@@ -102,15 +101,12 @@ impl Kind for AggregatorConfig {
         let mut faults = Faults::default();
         let aggregator = SPEC.child("aggregator");
         let field = aggregator.child("template");
-        let context = TemplateContext {
-            role: Role::Aggregator,
-            job: None,
-        };
         let written = &self.spec.aggregator.template;
         let mut masked = FieldMask::default();
         let template = decode_template(written, &field, &mut masked, &mut faults);
+        let pod = template.spec.unwrap_or_default();
         let mut found = Faults::default();
-        check_template(&template, &field, context, &mut found);
+        template::check_pod(&pod, None, &field.child("spec"), &mut found);
         faults.extend(masked.unrelated_faults(found.into_vec()));
         faults.into_vec()
     }

@@ -1,15 +1,11 @@
 use k8s_openapi::{
-    api::core::v1::{PodSpec, PodTemplateSpec},
+    api::core::v1::{Container, PodSpec, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    pod::{expansion::is_set_by_orchestrator, version_skew},
-    spec::DECLARED,
-    strict_decode::Decoded,
-};
+use super::{quantities, spec::DECLARED, strict_decode::Decoded};
 use crate::{
     aggregator_config::AggregatorConfig,
     dijob::{CleanPodPolicy, DIJob},
@@ -35,7 +31,6 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
                 .to_owned(),
         );
     }
-    version_skew::warn_about_volumes(&job.spec.volumes, "spec", &mut warnings);
     for role in DECLARED {
         let Some(declared) = job.spec.declared(role) else {
             continue;
@@ -89,8 +84,14 @@ fn warn_about_template(
     }
     if let Some(pod) = &template.spec {
         let field = format!("{field}.spec");
-        warn_about_env(role, pod, &field, warnings);
-        version_skew::warn_about_pod(pod, &field, warnings);
+        let inits = pod.init_containers.as_deref().unwrap_or_default();
+        for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
+            for (i, container) in list.iter().enumerate() {
+                let field = format!("{field}.{kind}[{i}]");
+                warn_about_env(role, container, &field, warnings);
+                warn_about_memory(container, &field, warnings);
+            }
+        }
         if pod.host_network == Some(true) {
             warnings.push(format!(
                 "{field}.hostNetwork: all replicas of a role use the same port, so no two of them can run on the same node"
@@ -108,18 +109,36 @@ fn warn_about_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<Stri
     }
 }
 
-fn warn_about_env(role: Role, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
-    let inits = pod.init_containers.as_deref().unwrap_or_default();
-    for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
-        for (i, container) in list.iter().enumerate() {
-            for (j, variable) in container.env.iter().flatten().enumerate() {
-                if is_set_by_orchestrator(&variable.name, role) {
-                    let name = &variable.name;
-                    warnings.push(format!(
-                        "{field}.{kind}[{i}].env[{j}]: {name} is set by the orchestrator, this value overrides it"
-                    ));
-                }
-            }
+fn warn_about_env(role: Role, container: &Container, field: &str, warnings: &mut Vec<String>) {
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        if is_set_by_orchestrator(&variable.name, role) {
+            let name = &variable.name;
+            warnings.push(format!(
+                "{field}.env[{i}]: {name} is set by the orchestrator, this value overrides it"
+            ));
+        }
+    }
+}
+
+/// Whether the orchestrator sets this variable in pods of the role's template. A learner template
+/// also serves ddp learners: the coordinator may request learners with several GPUs later.
+fn is_set_by_orchestrator(name: &str, role: Role) -> bool {
+    let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
+    let mut roles = [role].into_iter().chain(ddp);
+    roles.any(|role| role.env_names().any(|known| known == name))
+}
+
+fn warn_about_memory(container: &Container, field: &str, warnings: &mut Vec<String>) {
+    let Some(resources) = &container.resources else {
+        return;
+    };
+    for (list, name) in [
+        (&resources.limits, "limits"),
+        (&resources.requests, "requests"),
+    ] {
+        let memory = list.as_ref().and_then(|list| list.get("memory"));
+        if let Some(warning) = memory.and_then(quantities::memory_warning) {
+            warnings.push(format!("{field}.resources.{name}[memory]: {warning}"));
         }
     }
 }
@@ -146,19 +165,15 @@ fn warn_about_restarts(
     }
 }
 
-/// The PriorityClass decides the preemption policy. The pod builder drops the field if the pod gets
-/// the job's class; without any class, the cluster's default class counts.
+/// The PriorityClass decides the preemption policy, so the pod builder drops the field if the pod
+/// gets the job's class.
 fn warn_about_preemption(job: &DIJob, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     let class = &job.spec.priority_class_name;
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let is_never = pod.preemption_policy.as_deref() == Some("Never");
-    if !is_never || !own_class.is_empty() {
-        return;
+    if is_never && own_class.is_empty() && !class.is_empty() {
+        warnings.push(format!(
+            "{field}.preemptionPolicy: Never is ignored, the pod gets the policy of the PriorityClass {class}"
+        ));
     }
-    let message = if class.is_empty() {
-        "the API server rejects pods with Never unless the default PriorityClass has it too; use a PriorityClass with preemptionPolicy Never".to_owned()
-    } else {
-        format!("Never is ignored, the pod gets the policy of the PriorityClass {class}")
-    };
-    warnings.push(format!("{field}.preemptionPolicy: {message}"));
 }

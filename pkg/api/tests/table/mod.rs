@@ -74,14 +74,8 @@ pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     for (topic, rows) in table["topics"].as_object().unwrap() {
         for row in rows.as_array().unwrap() {
-            let at = row["at"].as_str().unwrap();
-            let at = at.replace('@', CONTAINER).replace('~', POD);
-            let mut object = if topic.contains("aggregators") {
-                config()
-            } else {
-                job()
-            };
-            set(&mut object, &at, row["is"].clone());
+            let at = pointer_of(row["at"].as_str().unwrap());
+            let object = object_with(topic, &at, row["is"].clone());
             let says = row["says"].as_array().unwrap().iter();
             mistakes.push(Mistake {
                 topic: topic.clone(),
@@ -98,6 +92,32 @@ pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
     mistakes
 }
 
+/// Expands the abbreviations in a pointer of the table.
+pub fn pointer_of(text: &str) -> String {
+    text.replace('@', CONTAINER).replace('~', POD)
+}
+
+/// Expands the abbreviation at the start of a field of the table.
+pub fn path_of(text: &str) -> String {
+    let dotted = |pointer: &str| pointer[1..].replace("/0", "[0]").replace('/', ".");
+    match text.split_at(1) {
+        ("@", rest) => dotted(CONTAINER) + rest,
+        ("~", rest) => dotted(POD) + rest,
+        _ => text.to_owned(),
+    }
+}
+
+/// Returns the smallest object of a topic with `value` at `pointer`.
+pub fn object_with(topic: &str, pointer: &str, value: Value) -> Value {
+    let mut object = if topic.contains("aggregators") {
+        config()
+    } else {
+        job()
+    };
+    set(&mut object, pointer, value);
+    object
+}
+
 /// Returns all mistakes.
 pub fn mistakes() -> Vec<Mistake> {
     mistakes_of(FOLDER)
@@ -105,13 +125,7 @@ pub fn mistakes() -> Vec<Mistake> {
 
 /// Expands the abbreviations in a message of the table.
 fn expand_message(message: &str, words: &Value) -> String {
-    let dotted = |pointer: &str| pointer[1..].replace("/0", "[0]").replace('/', ".");
-    // Only the first character of a message abbreviates a path.
-    let mut full = match message.split_at(1) {
-        ("@", rest) => dotted(CONTAINER) + rest,
-        ("~", rest) => dotted(POD) + rest,
-        _ => message.to_owned(),
-    };
+    let mut full = path_of(message);
     for (word, text) in words.as_object().unwrap() {
         full = full.replace(&format!("{{{word}}}"), text.as_str().unwrap());
     }

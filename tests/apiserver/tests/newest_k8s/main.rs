@@ -144,7 +144,7 @@ async fn updates_are_rejected_like_the_validator(client: &Client) {
         for (at, value, field) in changes() {
             let mut new = old.clone();
             set(&mut new, at, value);
-            let ours = di_api::validation::dijob_update(&old, &new);
+            let ours = di_api::validation::validate_dijob_update(&old, &new);
             let at = format!("{phase}, {at}");
             let dry = PatchParams {
                 dry_run: true,

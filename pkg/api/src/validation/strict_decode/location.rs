@@ -9,7 +9,7 @@ use super::super::{
 
 /// Maximum number of items of one list in a spec. Real lists (container variables) have hundreds.
 pub(super) const MAX_LIST_ITEMS: usize = 1_000;
-/// Maximum number of items of all lists and maps in a spec. Real specs have thousands; this many
+/// Maximum number of items of all lists in a spec. Real specs have thousands; this many
 /// empty volumes take 64 MB.
 pub(super) const MAX_TOTAL_ITEMS: usize = 20_000;
 /// Maximum length in bytes of all names and strings in a spec, because the cache keeps every job in
@@ -23,13 +23,13 @@ pub(super) const MAX_UNKNOWN: usize = 100;
 pub(crate) struct Findings {
     /// Unknown fields.
     pub(crate) unknown: Vec<Fault>,
-    /// The list or map with too many items, at which decoding stopped.
+    /// The list with too many items, at which decoding stopped.
     pub(crate) too_many: Option<Fault>,
     /// The fault of a spec with too much text.
     pub(crate) too_long: Option<Fault>,
     /// Length in bytes of all names and strings so far.
     pub(super) text: usize,
-    /// Number of list items and map entries in the spec so far.
+    /// Number of list items in the spec so far.
     items: usize,
 }
 
@@ -55,7 +55,7 @@ impl Location<'_> {
         self.path.is_some_and(|path| path.root() == SPEC.name())
     }
 
-    /// Counts one item of the list or map at this position.
+    /// Counts one item of the list at this position.
     pub(super) fn count_item<E: Error>(&mut self) -> Result<(), E> {
         if !self.is_in_spec() {
             return Ok(());
@@ -65,12 +65,12 @@ impl Location<'_> {
             return Ok(());
         }
         let why = format_args!(
-            "all lists and maps of the spec must have at most {MAX_TOTAL_ITEMS} items in total"
+            "all lists of the spec must have at most {MAX_TOTAL_ITEMS} items in total"
         );
         Err(self.reject_items(None, why))
     }
 
-    /// Records that the list or map at this position has too many items.
+    /// Records that the list at this position has too many items.
     pub(super) fn reject_items<E: Error>(
         &mut self,
         count: Option<usize>,

@@ -197,10 +197,8 @@ fn strict_and_tolerant_decoding_find_same_faults() {
         ] {
             let mut changed = object.clone();
             set(&mut changed, place, value);
-            let (strict, tolerant) = (
-                validate_decoded(Decoded::<DIJob>::deserialize(&changed).unwrap()),
-                validate_tolerantly::<DIJob>(&changed),
-            );
+            let (_, strict) = validate_decoded(Decoded::<DIJob>::deserialize(&changed).unwrap());
+            let (_, tolerant) = validate_tolerantly::<DIJob>(&changed);
             assert_eq!(strict, tolerant, "{path}: {place}");
         }
     }

@@ -4,5 +4,6 @@ mod authorization;
 mod cert_manager;
 mod certificates;
 mod job_updates;
+mod server_rules;
 mod validation;
 mod validation_table;

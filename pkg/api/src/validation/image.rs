@@ -2,11 +2,29 @@
 
 use std::net::Ipv6Addr;
 
-/// Pull policies of images of containers and volumes.
-pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+use k8s_openapi::api::core::v1::Container;
 
-/// Whether a kubelet can parse this image reference. The API server does not check it.
-pub(super) fn is_image_reference(image: &str) -> bool {
+use super::{
+    fault::{Fault, Faults},
+    path::Path,
+};
+
+/// Requires an image that a kubelet can parse. The API server checks only that it is not empty.
+pub(super) fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
+    let image = container.image.as_deref().unwrap_or_default();
+    let field = field.child("image");
+    if image.is_empty() {
+        faults.push(Fault::required(field, "the image that the container runs"));
+    } else if image.trim() != image {
+        let why = "must not have leading or trailing whitespace";
+        faults.push(Fault::invalid(field, image, why));
+    } else if !is_image_reference(image) {
+        let why = "must be [registry[:port]/]name[:tag][@digest], its name in lower case";
+        faults.push(Fault::invalid(field, image, why));
+    }
+}
+
+fn is_image_reference(image: &str) -> bool {
     let (rest, digest) = match image.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (image, None),
