@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Error, Result, chain,
+    Result, chain,
     model::{Model, model_file::model_file},
-    protocol::env::Environment,
     sampler::collector::frames_folder,
     storage::Storage,
 };
@@ -16,11 +15,6 @@ pub const FINAL_MODEL: &str = "model-final.safetensors";
 /// Prefix of the folder names of runs.
 pub(crate) const RUN: &str = "run-";
 
-/// Folder of a job: `<storage>/<namespace>/<job>`.
-pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> Result<PathBuf> {
-    Ok(storage.root().join(environment.job_folder()?))
-}
-
 /// The folder `<storage>/<namespace>/<job>/<run id>` with the newest model, and with frames while
 /// they are needed.
 #[derive(Clone, Debug)]
@@ -29,20 +23,12 @@ pub struct Run {
     folder: PathBuf,
     model_path: PathBuf,
     model_version: u64,
-    /// Whether the frames of this model train the next one.
-    ahead: bool,
 }
 
 impl Run {
     /// Creates the folder of a new run with its first model.
-    pub fn create(
-        storage: Storage,
-        environment: &Environment,
-        id: &str,
-        model: &Model,
-    ) -> Result<Self> {
-        let job = job_folder(&storage, environment)?;
-        log_removal_error(remove_leftovers(&storage, &job));
+    pub fn create(storage: Storage, job: &Path, id: &str, model: &Model) -> Result<Self> {
+        log_removal_error(remove_killed_runs(&storage, job));
         let folder = job.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
@@ -52,7 +38,6 @@ impl Run {
             folder,
             model_path,
             model_version: model.version,
-            ahead: false,
         })
     }
 
@@ -76,41 +61,26 @@ impl Run {
         self.model_version
     }
 
-    /// Creates the folder for the frames of the newest model. With `ahead`, they train the next
-    /// model.
-    pub fn begin_frames(&mut self, ahead: bool) -> Result<()> {
-        self.ahead = ahead;
+    /// Creates the folder for the frames of the newest model.
+    pub fn begin_frames(&self) -> Result<()> {
         self.storage
             .create_folder(&self.frames_path(self.model_version))
     }
 
-    /// Records a new model. Removes the previous model and the frames it was trained on.
-    pub fn set_model(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
-        if model_version <= self.model_version {
-            return Err(Error::WentBack {
-                from: self.model_version,
-                to: model_version,
-            });
-        }
-        let learned_from = if self.ahead {
-            self.model_version.checked_sub(1)
-        } else {
-            Some(self.model_version)
-        };
-        let old = std::mem::replace(&mut self.model_path, model_path);
-        self.model_version = model_version;
-        if let Some(version) = learned_from {
+    /// Records a new model. Removes the previous model and the frames that the new one was trained
+    /// on; with `ahead`, these are the frames of the model before the previous one.
+    pub fn set_model(&mut self, model_path: PathBuf, model_version: u64, ahead: bool) {
+        if let Some(version) = self.model_version.checked_sub(u64::from(ahead)) {
             log_removal_error(self.storage.remove_folder(&self.frames_path(version)));
         }
-        self.discard_model(&old);
-        Ok(())
+        let old = std::mem::replace(&mut self.model_path, model_path);
+        self.model_version = model_version;
+        self.remove_model(&old);
     }
 
     /// Removes a model that is not used.
-    pub fn discard_model(&self, model_path: &Path) {
-        if model_path != self.model_path {
-            log_removal_error(self.storage.remove(model_path));
-        }
+    pub fn remove_model(&self, model_path: &Path) {
+        log_removal_error(self.storage.remove(model_path));
     }
 
     /// Ends the run: only the newest model is left, with its final name. Returns its path.
@@ -131,27 +101,17 @@ impl Run {
     }
 }
 
-/// Removes the folders of killed runs, and late files in finished ones. A job has one coordinator,
-/// so nothing else uses them.
-fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
+/// Removes the folders of killed runs. A job has one coordinator, so nothing else uses them.
+fn remove_killed_runs(storage: &Storage, job: &Path) -> Result<()> {
     for folder in storage.list_entries(job)? {
         let name = folder.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(RUN)) {
-            continue;
-        }
-        let (model, mut rest) = (folder.join(FINAL_MODEL), storage.list_entries(&folder)?);
-        if !rest.contains(&model) {
+        let is_run = name.is_some_and(|name| name.starts_with(RUN));
+        if is_run
+            && !storage
+                .list_entries(&folder)?
+                .contains(&folder.join(FINAL_MODEL))
+        {
             storage.remove_folder(&folder)?;
-            continue;
-        }
-        rest.retain(|path| *path != model);
-        for path in rest {
-            // Only folders of frames have no extension.
-            log_removal_error(if path.extension().is_some() {
-                storage.remove(&path)
-            } else {
-                storage.remove_folder(&path)
-            });
         }
     }
     Ok(())

@@ -5,8 +5,7 @@ use std::path::Path;
 use rand::Rng;
 
 use crate::{
-    Error, Result,
-    environment::Game,
+    Result,
     model::{adam::Adam, policy::Policy},
     storage::{
         Storage,
@@ -32,30 +31,17 @@ pub struct Model {
 
 impl Model {
     /// The first model of a training.
-    pub fn random(game: Game, rng: &mut impl Rng) -> Self {
+    pub fn random(rng: &mut impl Rng) -> Self {
         Self {
             version: 0,
-            policy: Policy::random(game, rng),
-            adam: Adam::new(Policy::parameter_count(game)),
+            policy: Policy::random(rng),
+            adam: Adam::new(Policy::parameter_count()),
         }
     }
 
-    /// Loads a model and checks its game and version.
-    pub fn load_checked(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
-        let model = Self::decode(&storage.read(path)?)?;
-        let other = model.policy.game();
-        if other != game {
-            return Err(Error::BadTask(format!(
-                "the environment of the model is {other}, not {game}"
-            )));
-        }
-        if model.version != version {
-            return Err(Error::BadTask(format!(
-                "the model is version {}, not {version}",
-                model.version
-            )));
-        }
-        Ok(model)
+    /// Loads a model.
+    pub fn load(storage: &Storage, path: &Path) -> Result<Self> {
+        Self::decode(&storage.read(path)?)
     }
 
     /// Encodes a model file: the weights and biases of each layer, and their running means as
@@ -71,7 +57,7 @@ impl Model {
 
     /// The file, before it is encoded.
     pub(crate) fn to_tensors(&self) -> TensorFile {
-        let mut file = TensorFile::new(self.policy.game())
+        let mut file = TensorFile::default()
             .with_value("version", &self.version)
             .with_value("step", &self.adam.step);
         for (group, mut numbers) in [
@@ -90,7 +76,7 @@ impl Model {
 
     /// Reads the model from a file.
     pub(crate) fn from_tensors(file: &ReadTensors<'_>) -> Result<Self> {
-        let mut policy = Policy::zeroed(file.game()?);
+        let mut policy = Policy::zeroed();
         let read_group = |group: &str| {
             let mut numbers = Vec::new();
             for (name, shape) in policy.tensor_shapes() {

@@ -4,15 +4,10 @@ use crate::{
     Error, Result,
     model::Model,
     protocol::{
-        env::Environment,
         tasks::TaskWorker,
         wire::{CollectorReport, CollectorTask, Role, Work},
     },
-    sampler::{
-        pipeline::{Pipeline, Sampler},
-        rollout::Evaluation,
-        sampling::Sampling,
-    },
+    sampler::{pipeline::Pipeline, rollout::Evaluation, sampling::Sampling},
     storage::{Storage, frames},
 };
 
@@ -21,39 +16,21 @@ pub const MAX_FRAMES: usize = 1 << 20;
 /// Maximum episodes of one task.
 pub const MAX_EPISODES: usize = 10_000;
 
-/// Creates the sampler of a collector.
-type SamplerFactory = Box<dyn Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send>;
-
 /// Runs collector tasks.
 pub struct Collector {
-    environment: Environment,
+    pod: String,
     storage: Storage,
     sampling: Sampling,
-    make: SamplerFactory,
-    sampler: Box<dyn Sampler>,
+    pipeline: Pipeline,
 }
 
 impl Collector {
-    /// A collector that samples with a [`Pipeline`].
-    pub fn new(environment: Environment, storage: Storage, sampling: Sampling) -> Result<Self> {
-        let make = |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
-            Ok(Box::new(Pipeline::new(sampling.clone())?))
-        };
-        Self::with_sampler(environment, storage, sampling, make)
-    }
-
-    /// A collector with another sampler, created again for each configuration.
-    pub fn with_sampler(
-        environment: Environment,
-        storage: Storage,
-        sampling: Sampling,
-        make: impl Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send + 'static,
-    ) -> Result<Self> {
+    /// A collector in this pod.
+    pub fn new(pod: String, storage: Storage, sampling: Sampling) -> Result<Self> {
         Ok(Self {
-            environment,
+            pod,
             storage,
-            sampler: make(&sampling)?,
-            make: Box::new(make),
+            pipeline: Pipeline::new(sampling.clone())?,
             sampling,
         })
     }
@@ -66,50 +43,39 @@ impl TaskWorker for Collector {
 
     const ROLE: Role = Role::Collector;
 
-    fn pod_name(&self) -> &str {
-        &self.environment.pod
-    }
-
-    fn replica_index(&self) -> u64 {
-        self.environment.replica_index
-    }
-
     fn current_config(&self) -> Sampling {
         self.sampling.clone()
     }
 
     fn configure(&mut self, sampling: Sampling) -> Result<()> {
-        self.sampler = (self.make)(&sampling)?;
+        self.pipeline = Pipeline::new(sampling.clone())?;
         self.sampling = sampling;
         Ok(())
     }
 
     fn stop_workers(&mut self) {
-        self.sampler.stop_workers();
+        self.pipeline.stop_workers();
     }
 
-    fn run_task(&mut self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
-        let game = task.game;
-        let model = Model::load_checked(&self.storage, &task.model_path, game, task.model_version)?;
-        let seed = task.seed.unwrap_or(fallback_seed);
+    fn run_task(&mut self, task: CollectorTask) -> Result<CollectorReport> {
+        let model = Model::load(&self.storage, &task.model_path)?;
         let report = match task.work {
             Work::Collect { frames } if (1..=MAX_FRAMES).contains(&frames) => {
-                let rollout = self.sampler.collect(&model.policy, frames, seed)?;
+                let rollout = self.pipeline.collect(&model.policy, frames, task.seed)?;
                 // The pod name separates the files of two collectors with the same task, after the
                 // first seemed lost.
-                let name = format!("{seed:016x}-{}.safetensors", self.environment.pod);
-                let path = task.run.join(frames_folder(task.model_version)).join(name);
-                let file = frames::encode(game, model.version, &rollout.trajectories);
-                let bytes = self.storage.write(&path, &file)?;
+                let name = format!("{:016x}-{}.safetensors", task.seed, self.pod);
+                let path = task.run.join(frames_folder(model.version)).join(name);
+                let file = frames::encode(&rollout.trajectories);
+                self.storage.write(&path, &file)?;
                 CollectorReport {
                     path: Some(path),
-                    bytes,
                     ..summarise_returns(frames as u64, &rollout.returns)
                 }
             }
             Work::Evaluate { episodes } if (1..=MAX_EPISODES).contains(&episodes) => {
                 let Evaluation { returns, frames } =
-                    self.sampler.evaluate(&model.policy, episodes, seed)?;
+                    self.pipeline.evaluate(&model.policy, episodes, task.seed)?;
                 summarise_returns(frames, &returns)
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
@@ -119,9 +85,8 @@ impl TaskWorker for Collector {
                 return Err(Error::BadTask(limits));
             }
         };
-        let model_version = task.model_version;
         Ok(CollectorReport {
-            model_version,
+            model_version: model.version,
             ..report
         })
     }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::{
     Result,
+    environment::OBSERVATION_SIZE,
     model::network::Network,
     sampler::{
         action_choice::{draw_action, likeliest_action},
@@ -50,7 +51,7 @@ impl InferenceWorker {
             self.newer = weights.as_ref().map(Network::new).transpose()?;
         }
         let network = self.newer.as_ref().unwrap_or(&order.network);
-        let width = order.observation_size();
+        let width = OBSERVATION_SIZE;
         let mut exchange = self.shared.lock_exchange(split);
         let ActionExchange {
             live,

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
-use crate::sampler::{
-    env_instance::EnvFactory,
-    event_loop::Component,
-    shared_buffers::SharedBuffers,
-    signal::Signal,
-    vector_runner::{Outputs, VectorRunner},
+use crate::{
+    environment::EnvFactory,
+    sampler::{
+        event_loop::Component,
+        shared_buffers::SharedBuffers,
+        signal::Signal,
+        vector_runner::{Outputs, VectorRunner},
+    },
 };
 
 /// Steps environments: one split at a time, when its actions arrive.
@@ -67,7 +69,6 @@ mod tests {
         model::policy::Policy,
         protocol::wire::Work,
         sampler::{
-            env_instance::gymnasium_factory,
             event_loop::{EventLoop, Slot},
             inference_worker::InferenceWorker,
             sampling::Sampling,
@@ -107,7 +108,7 @@ mod tests {
         };
         main_loop.put_component(
             &worker,
-            RolloutWorker::new(0, shared.clone(), gymnasium_factory(), &outputs),
+            RolloutWorker::new(0, shared.clone(), cartpole_factory(), &outputs),
         );
         if acts {
             main_loop.put_component(
@@ -153,7 +154,7 @@ mod tests {
             sampler: outbox,
         };
         let shared = shared_with_order(Sampling::default());
-        RolloutWorker::new(0, shared, gymnasium_factory(), &outputs).handle_signal(Signal::Begin);
+        RolloutWorker::new(0, shared, cartpole_factory(), &outputs).handle_signal(Signal::Begin);
         for (split, inference) in both.iter_mut().enumerate() {
             assert_eq!(inference.run_until_signal(), Some(Signal::Observed(split)));
         }
