@@ -134,7 +134,6 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{environment::game::Game, protocol::env::COORDINATOR_PORT};
 
     fn file_names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
@@ -145,35 +144,28 @@ mod tests {
         names
     }
 
-    fn test_environment() -> Environment {
-        Environment::from_lookup(COORDINATOR_PORT, |name| match name {
-            "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
-            "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
-            _ => None,
-        })
-        .unwrap()
+    fn new_run(storage: &Storage, id: &str, model: &Model) -> Run {
+        let job = storage.root().join("rl/pole");
+        storage.create_folder(&job).unwrap();
+        Run::create(storage.clone(), &job, id, model).unwrap()
     }
 
     #[test]
     fn finished_run_keeps_only_final_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         assert!(run.folder().ends_with("rl/pole/first"));
-        run.begin_frames(false).unwrap();
+        run.begin_frames().unwrap();
         storage
             .write(&run.folder().join("frames-0/a.safetensors"), b"frames")
             .unwrap();
         let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.set_model(next.clone(), 1).unwrap();
-        assert!(matches!(
-            run.set_model(next, 1),
-            Err(Error::WentBack { from: 1, to: 1 })
-        ));
+        run.set_model(next.clone(), 1, false);
         assert_eq!(file_names(run.folder()), ["model-1.safetensors"]);
-        run.begin_frames(false).unwrap();
+        run.begin_frames().unwrap();
         run.finish_run().unwrap();
         assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
         assert_eq!(
@@ -183,22 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn new_run_removes_leftovers_of_earlier_runs() {
+    fn new_run_removes_killed_runs() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let create = |id| Run::create(storage.clone(), &test_environment(), id, &model).unwrap();
-        let mut finished = create("run-1");
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut finished = new_run(&storage, "run-1", &model);
         finished.finish_run().unwrap();
-        // A learner and a collector still write.
-        finished.begin_frames(false).unwrap();
-        let late = finished.folder().join(model_file(1));
-        storage.write(&late, &model.encode()).unwrap();
-        let mut killed = create("run-2");
-        killed.begin_frames(false).unwrap();
+        let killed = new_run(&storage, "run-2", &model);
+        killed.begin_frames().unwrap();
         let job = killed.folder().parent().unwrap();
         fs::create_dir(job.join("checkpoints-of")).unwrap();
-        create("run-3");
+        new_run(&storage, "run-3", &model);
         assert_eq!(file_names(job), ["checkpoints-of", "run-1", "run-3"]);
         assert_eq!(file_names(finished.folder()), ["model-final.safetensors"]);
     }
@@ -207,13 +194,13 @@ mod tests {
     fn run_continues_when_old_frames_cannot_be_removed() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         // A file is not a removable folder.
         fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
         let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.set_model(next.clone(), 1).unwrap();
+        run.set_model(next.clone(), 1, false);
         assert_eq!((run.model_path(), run.model_version()), (&*next, 1));
         assert!(run.finish_run().is_ok());
         assert_eq!(
@@ -226,13 +213,13 @@ mod tests {
     fn frames_collected_ahead_are_kept_for_next_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         for version in 1..=3 {
-            run.begin_frames(true).unwrap();
+            run.begin_frames().unwrap();
             let next = run.folder().join(model_file(version));
             storage.write(&next, &model.encode()).unwrap();
-            run.set_model(next, version).unwrap();
+            run.set_model(next, version, true);
         }
         assert_eq!(
             file_names(run.folder()),
@@ -240,8 +227,8 @@ mod tests {
         );
         let next = run.folder().join("model-4.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.discard_model(&next);
-        run.begin_frames(true).unwrap();
+        run.remove_model(&next);
+        run.begin_frames().unwrap();
         run.finish_run().unwrap();
         assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
     }

@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        environment::{game::Game, world::Ending},
+        environment::Ending,
         model::{network::Network, policy::Policy},
         protocol::wire::Work,
         sampler::{
@@ -105,7 +105,7 @@ mod tests {
             batched_sampling,
             ..Sampling::default()
         }));
-        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let policy = Policy::random(&mut StdRng::seed_from_u64(1));
         shared.publish_order(Order {
             network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 5 },

@@ -112,7 +112,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        environment::game::Game,
         model::policy::Policy,
         protocol::wire::Work,
         sampler::{event_loop::EventLoop, sampling::Sampling},
@@ -121,7 +120,7 @@ mod tests {
     #[test]
     fn new_weights_are_used_for_collecting_only() {
         let mut rng = StdRng::seed_from_u64(1);
-        let [old, new] = [(); 2].map(|()| Policy::random(Game::CartPole, &mut rng));
+        let [old, new] = [(); 2].map(|()| Policy::random(&mut rng));
         let shared = Arc::new(SharedBuffers::new(Sampling::default()));
         let mut main_loop = EventLoop::default();
         let (outbox, own) = (main_loop.new_slot(), main_loop.new_slot());

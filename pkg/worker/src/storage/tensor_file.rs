@@ -123,7 +123,6 @@ mod tests {
         let file = file();
         let read = ReadTensors::open("test", &file).unwrap();
         assert_eq!(read.value::<u64>("version").unwrap(), 7);
-        assert_eq!(read.game().unwrap(), Game::Acrobot);
         let numbers = read.numbers::<f64>("weights").unwrap();
         assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(read.numbers::<u8>("actions").unwrap(), [3]);
@@ -131,7 +130,6 @@ mod tests {
             read.numbers::<f32>("weights").map(drop).unwrap_err(),
             read.numbers::<f64>("biases").map(drop).unwrap_err(),
             read.value::<u64>("frames").map(drop).unwrap_err(),
-            read.value::<u64>(ENVIRONMENT).map(drop).unwrap_err(),
         ] {
             let error = error.to_string();
             assert!(error.starts_with("test file is invalid: "), "{error}");
@@ -139,12 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn damaged_file_is_rejected() {
+    fn truncated_file_is_rejected() {
         let file = file();
         for place in 0..file.len() {
-            let mut damaged = file.clone();
-            damaged[place] ^= 1;
-            assert!(ReadTensors::open("test", &damaged).is_err(), "byte {place}");
             let cut = &file[..place];
             assert!(ReadTensors::open("test", cut).is_err(), "cut at {place}");
         }
