@@ -3,11 +3,9 @@
 mod checkpoint;
 mod configs;
 mod duration;
-mod finite;
 mod goal;
 mod learning;
 mod sampling;
-mod standalone;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -23,9 +21,8 @@ use duration::parse_duration;
 use goal::GoalArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
-pub use standalone::StandaloneArgs;
 
-/// Trains in Gymnasium environments with a coordinator, collectors and learners, to demonstrate DI
+/// Trains in Gymnasium's CartPole-v1 with a coordinator, collectors and learners, to demonstrate DI
 /// Orchestrator
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -139,11 +136,25 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct StorageArgs {
-    /// Storage that all pods of the job share: a folder, or s3://BUCKET/PREFIX. Bucket access is
-    /// configured by
-    /// AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and so on
-    #[arg(long, value_name = "FOLDER|URL", default_value = "/storage")]
+    /// Folder that all pods of the job share, on a volume
+    #[arg(long, value_name = "FOLDER", default_value = "/storage")]
     pub storage: PathBuf,
+}
+
+/// Flags of the commands that train in one process.
+#[derive(Debug, clap::Args)]
+pub struct StandaloneArgs {
+    #[command(flatten)]
+    pub goal: GoalArgs,
+    /// Folder of the checkpoints. Without it there are none, and each start trains from scratch
+    #[arg(long, value_name = "FOLDER")]
+    pub storage: Option<PathBuf>,
+    #[command(flatten)]
+    pub keep: CheckpointArgs,
+    #[command(flatten)]
+    pub learning: LearningArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
 }
 
 #[derive(Debug, clap::Args)]

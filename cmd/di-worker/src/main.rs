@@ -1,29 +1,20 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
 mod args;
-mod exit_code;
 mod standalone;
-mod storage;
 mod terminal;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use self::{
-    args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs},
-    exit_code::{TERMINATED, exit_code},
-    storage::open_storage,
-};
+use self::args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
 use di_worker_lib::{
     Error, Result, chain,
     coordinator::{
         Coordinator,
-        outcome::Outcome,
+        progress::Outcome,
         sweep::{SweepResult, collect_trials},
     },
-    distributed::{
-        self, RankConfig, Timeouts,
-        aggregator::{Aggregator, AggregatorTimeouts},
-    },
+    distributed::{self, RankConfig, Timeouts, aggregator::Aggregator},
     learner::Learner,
     protocol::{
         env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
@@ -35,7 +26,24 @@ use di_worker_lib::{
         tasks::TaskWorker,
     },
     sampler::collector::Collector,
+    storage::Storage,
 };
+
+/// Exit code of a process that SIGTERM ends, as in a shell.
+const TERMINATED: u8 = 128 + 15;
+
+/// Time between two polls of an aggregator.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The exit code of a training.
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        // A training that was ended by an exit call must not be restarted.
+        Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
+        Outcome::Unsolved | Outcome::TimedOut => ExitCode::FAILURE,
+        Outcome::Interrupted => ExitCode::from(TERMINATED),
+    }
+}
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse_or_exit();
@@ -96,9 +104,7 @@ async fn run_command(command: Command) -> Result<ExitCode> {
 async fn run_coordinator(args: CoordinatorArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::from_env(COORDINATOR_PORT)?;
-    let Some(storage) = open_storage(args.storage.storage.clone(), &mut shutdown).await? else {
-        return Ok(exit_code(Outcome::Interrupted));
-    };
+    let storage = Storage::open(&args.storage.storage)?;
     let listener = listen(environment.port).await?;
     let coordinator = Coordinator::new(args.into(), environment, storage, http::new_client()?);
     let outcome = coordinator.run(listener, shutdown.wait_requested()).await?;
@@ -116,12 +122,10 @@ fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
 }
 
 async fn run_collector(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCode> {
-    let mut shutdown = Shutdown::install()?;
+    let shutdown = Shutdown::install()?;
     let environment = Environment::from_env(COLLECTOR_PORT)?;
-    let Some(storage) = open_storage(storage.storage, &mut shutdown).await? else {
-        return Ok(exit_code(Outcome::Interrupted));
-    };
-    let collector = Collector::new(environment.clone(), storage, sampling.to_sampling())?;
+    let storage = Storage::open(&storage.storage)?;
+    let collector = Collector::new(environment.pod.clone(), storage, sampling.to_sampling())?;
     serve_replica(&environment, collector, shutdown).await
 }
 
@@ -148,10 +152,8 @@ async fn serve_replica(
 async fn run_learner(args: LearnerArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::from_env(LEARNER_PORT)?;
-    let Some(storage) = open_storage(args.storage.storage, &mut shutdown).await? else {
-        return Ok(exit_code(Outcome::Interrupted));
-    };
-    let learner = Learner::new(environment.clone(), storage, args.learning.to_settings());
+    let storage = Storage::open(&args.storage.storage)?;
+    let learner = Learner::new(storage, args.learning.to_settings());
     let Some(config) = RankConfig::from_env()? else {
         return serve_replica(&environment, learner, shutdown).await;
     };
@@ -171,11 +173,7 @@ async fn run_aggregator() -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::from_env(AGGREGATOR_PORT)?;
     let listener = listen(environment.port).await?;
-    let aggregator = Aggregator::new(
-        http::new_client()?,
-        &environment,
-        AggregatorTimeouts::default(),
-    );
+    let aggregator = Aggregator::new(http::new_client()?, &environment, POLL);
     aggregator.run(listener, shutdown.wait_requested()).await?;
     Ok(replica_exit_code(&shutdown))
 }

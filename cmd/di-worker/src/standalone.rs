@@ -6,17 +6,17 @@ use di_worker_lib::{
     Result,
     checkpoint::CheckpointStore,
     coordinator::{
-        outcome::Outcome,
+        progress::Outcome,
         serial,
         sweep::{Trial, report_trial},
         training::Goal,
     },
     lifecycle::PauseGate,
     protocol::{env, http, server::run_with_lifecycle, shutdown::Shutdown},
-    storage::blocking::run_blocking,
+    storage::Storage,
 };
 
-use crate::{args::StandaloneArgs, exit_code::exit_code, storage::open_storage};
+use crate::{args::StandaloneArgs, exit_code};
 
 /// Trains to the end.
 pub async fn run_serial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {
@@ -60,15 +60,12 @@ async fn train_standalone(
     shutdown: &mut Shutdown,
 ) -> Result<Outcome> {
     let sampling = args.sampling.to_sampling();
-    let (of, keep) = ((goal.game, goal.seed), args.keep.to_policy());
     let store = match args.storage {
         Some(storage) => {
-            let Some(storage) = open_storage(storage, shutdown).await? else {
-                return Ok(Outcome::Interrupted);
-            };
+            let storage = Storage::open(&storage)?;
             let folder = storage.root().join(env::job_folder()?);
-            let store = move || CheckpointStore::open(storage, &folder, of, keep);
-            Some(run_blocking(store).await?)
+            let keep = args.keep.to_policy();
+            Some(CheckpointStore::open(storage, &folder, goal.seed, keep)?)
         }
         None => None,
     };

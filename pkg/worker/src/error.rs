@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::lifecycle::status::{Call, CallError, Status};
+use crate::lifecycle::status::{Call, CallError};
 
 /// An error of a worker. The message names the action; the source is the cause.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum Error {
     /// The shared folder is not writable.
     #[error(
         "storage folder {} is not writable; mount a volume that coordinator, collectors and learners share (spec.volumes) \
-         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder, or a bucket, with --storage",
+         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder with --storage",
         folder.display()
     )]
     StorageNotWritable {
@@ -34,31 +34,6 @@ pub enum Error {
         /// Why it failed.
         #[source]
         source: std::io::Error,
-    },
-
-    /// `--storage` is neither a folder nor a valid bucket URL.
-    #[error("--storage must be a folder or s3://BUCKET/PREFIX: {0}")]
-    BadStorage(String),
-
-    /// A variable of the bucket access is invalid. The value is not repeated.
-    #[error("cannot access --storage: {name} {reason}")]
-    StorageVariable {
-        /// The variable.
-        name: String,
-        /// The problem, or the expected value.
-        reason: String,
-    },
-
-    /// The bucket is not writable.
-    #[error("--storage {} is not writable: {advice}", bucket.display())]
-    BucketNotWritable {
-        /// The tried location.
-        bucket: PathBuf,
-        /// The advice to the user.
-        advice: &'static str,
-        /// Why it failed.
-        #[source]
-        source: Box<object_store::Error>,
     },
 
     /// A file operation failed.
@@ -73,15 +48,6 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A path of a task is not below the storage.
-    #[error("path {} is outside of the storage {}", path.display(), storage.display())]
-    OutsideStorage {
-        /// The path of the task.
-        path: PathBuf,
-        /// The storage.
-        storage: PathBuf,
-    },
-
     /// A stored file is invalid.
     #[error("{kind} file is invalid: {reason}")]
     BadFile {
@@ -89,15 +55,6 @@ pub enum Error {
         kind: &'static str,
         /// The problem.
         reason: String,
-    },
-
-    /// A learner reported a model that is not newer than the previous one.
-    #[error("learner reported model {to} after model {from}: versions must increase")]
-    WentBack {
-        /// The previous version.
-        from: u64,
-        /// The reported version.
-        to: u64,
     },
 
     /// A task is invalid.
@@ -218,16 +175,6 @@ pub enum Error {
         message: String,
     },
 
-    /// The replica endpoint did not answer in time.
-    #[error("the replica endpoint did not grant the replicas within {seconds} s")]
-    EndpointTimeout {
-        /// The timeout.
-        seconds: u64,
-        /// The last error.
-        #[source]
-        source: Box<Self>,
-    },
-
     /// A replica URL is not `<pod>.<namespace>:<port>`.
     #[error("replica URL {0:?} is not <pod>.<namespace>:<port>")]
     BadReplicaUrl(String),
@@ -255,17 +202,6 @@ pub enum Error {
     #[error("rank {0} does not take the task: it is paused or slow")]
     RankAbsent(u32),
 
-    /// A rank does not run.
-    #[error("rank {rank} ({url}) is {status}: start it, the ranks only train together")]
-    RankIdle {
-        /// The rank.
-        rank: usize,
-        /// Its address.
-        url: String,
-        /// Its status.
-        status: Status,
-    },
-
     /// A rank cannot load a task.
     #[error("rank {rank} cannot load the task: {reason}")]
     RankRefused {
@@ -279,9 +215,9 @@ pub enum Error {
     #[error("the worker ends: {0}")]
     WorkerEnds(String),
 
-    /// Rank 0 of an aggregator does not accept tasks.
-    #[error("rank 0 is not ready")]
-    NoHead,
+    /// The ranks of an aggregator are not known.
+    #[error("the ranks have not joined")]
+    NoRanks,
 
     /// A replica failed a task.
     #[error("replica {replica} failed its task ({status}): {message}")]
@@ -300,9 +236,6 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::StorageNotWritable { .. }
-            | Self::BadStorage(_)
-            | Self::StorageVariable { .. }
-            | Self::BucketNotWritable { .. }
             | Self::MissingVariable(_)
             | Self::InvalidVariable { .. } => 2,
             _ => 1,
@@ -316,10 +249,7 @@ impl Error {
 
     /// Whether a retry can help.
     pub const fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::NotNow { .. } | Self::Unreachable { .. } | Self::NoHead
-        )
+        matches!(self, Self::NotNow { .. } | Self::Unreachable { .. })
     }
 }
 

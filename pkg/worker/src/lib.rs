@@ -2,14 +2,14 @@
 //!
 //! | Folder | Subject |
 //! |---|---|
-//! | [`environment`] | The environments and their episodes |
+//! | [`environment`] | The environment and its episodes |
 //! | [`model`] | Actor, critic and optimiser state, and their file |
 //! | [`sampler`] | Rollout workers, inference workers, batcher; the collector that serves them |
 //! | [`learner`] | PPO; the learner that serves it |
 //! | [`distributed`] | A learner of several GPUs: rendezvous, process group, aggregator |
 //! | [`lifecycle`] | Configure, start, pause and exit of all workers |
-//! | [`storage`] | The folder or bucket that all pods share, and its files |
-//! | [`checkpoint`] | Checkpoints, the folder of a run, the summary |
+//! | [`storage`] | The folder that all pods share, and its files |
+//! | [`checkpoint`] | Checkpoints, the folder of a run |
 //! | [`coordinator`] | The training loop, its replicas and their control panel; training in one process |
 //! | [`protocol`] | Tasks and reports over HTTP, environment variables, signals |
 //!

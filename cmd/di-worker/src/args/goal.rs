@@ -1,23 +1,16 @@
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use di_worker_lib::{
-    coordinator::training::Goal, environment::Game, sampler::collector::MAX_FRAMES,
-};
+use di_worker_lib::{coordinator::training::Goal, environment, sampler::collector::MAX_FRAMES};
 
-use super::{duration::parse_duration, finite::parse_finite};
+use super::duration::parse_duration;
 
 /// Flags of the goal of a training.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GoalArgs {
-    /// Gymnasium environment
-    #[arg(long, default_value_t, value_parser = environment_parser())]
-    environment: Game,
     /// Mean return of the evaluation episodes that ends the training; a target above 500 is never
     /// reached
-    /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100]
-    #[arg(long, allow_negative_numbers = true, value_parser = parse_finite)]
-    target_return: Option<f64>,
+    #[arg(long, default_value_t = environment::THRESHOLD)]
+    target_return: f64,
     /// Maximum updates of the model. The learning rate decreases over them, so another maximum
     /// gives another training
     #[arg(long, default_value_t = 150)]
@@ -59,9 +52,8 @@ impl GoalArgs {
 
     /// The goal of the flags, with a seed.
     pub fn to_goal(&self, seed: u64) -> Goal {
-        let usual = Goal::for_game(self.environment);
         Goal {
-            target_return: self.target_return.unwrap_or(usual.target_return),
+            target_return: self.target_return,
             max_iterations: self.max_iterations,
             tasks: usize::from(self.tasks),
             frames_per_task: self.frames_per_task as usize,
@@ -69,15 +61,8 @@ impl GoalArgs {
             seed,
             overlap: self.overlap,
             pace: self.pace,
-            ..usual
         }
     }
-}
-
-/// Parses the Gymnasium name of an environment.
-fn environment_parser() -> impl TypedValueParser<Value = Game> {
-    PossibleValuesParser::new(Game::ALL.map(Game::name))
-        .map(|name| Game::by_name(&name).expect("a possible value"))
 }
 
 #[cfg(test)]
@@ -105,23 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn target_defaults_to_environment_threshold() {
-        for (line, game, target) in [
-            ("", Game::CartPole, 475.0),
-            ("--environment Acrobot-v1", Game::Acrobot, -100.0),
-            (
-                "--environment Acrobot-v1 --target-return -80",
-                Game::Acrobot,
-                -80.0,
-            ),
-        ] {
+    fn target_defaults_to_gymnasium_threshold() {
+        for (line, target) in [("", 475.0), ("--target-return 80.5", 80.5)] {
             for goal in parse_goals(line) {
-                assert_eq!((goal.game, goal.target_return), (game, target), "{line}");
+                assert!((goal.target_return - target).abs() < 1e-9, "{line}");
             }
         }
-        let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
-        let error = Args::try_parse_from(unknown).unwrap_err().to_string();
-        assert!(error.contains("Acrobot-v1"), "{error}");
     }
 
     #[test]

@@ -33,13 +33,6 @@ pub struct LearningArgs {
         default_value_t = Settings::default().num_epochs
     )]
     epochs: usize,
-    /// Maximum policy lag of frames, in model versions; older frames are counted and dropped
-    #[arg(
-        long = "max-policy-lag",
-        value_name = "VERSIONS",
-        default_value_t = Settings::default().max_policy_lag
-    )]
-    max_policy_lag: u64,
 }
 
 impl LearningArgs {
@@ -49,7 +42,6 @@ impl LearningArgs {
             batch_size: self.batch_size,
             num_batches_per_epoch: self.batches,
             num_epochs: self.epochs,
-            max_policy_lag: self.max_policy_lag,
             ..Settings::default()
         }
     }

@@ -8,16 +8,14 @@ use std::{
 
 use di_worker_lib::{
     checkpoint::Checkpoint,
-    environment::Game,
     learner::{Learner, settings::Settings},
     lifecycle::Status,
     protocol::{
-        env::{Environment, LEARNER_PORT},
         http,
         tasks::TaskWorker,
         wire::{LearnerReport, LearnerTask},
     },
-    sampler::{Pipeline, Sampler, sampling::Sampling},
+    sampler::{Pipeline, sampling::Sampling},
     storage::{Storage, frames},
 };
 
@@ -81,21 +79,18 @@ async fn poll_error_is_logged_and_exits_1() {
 
 /// Stores a task with its files.
 fn stored(storage: &Storage) -> LearnerTask {
-    let game = Game::CartPole;
     let task = LearnerTask {
-        game,
         run: storage.root().to_owned(),
         frames: vec![storage.root().join("frames.safetensors")],
-        model_version: 0,
         model_path: storage.root().join("model.safetensors"),
         progress: 0.0,
-        seed: Some(5),
+        seed: 5,
     };
-    let model = Checkpoint::new_initial(game, 7).model;
+    let model = Checkpoint::new_initial(7).model;
     storage.write(&task.model_path, &model.encode()).unwrap();
     let mut sampler = Pipeline::new(Sampling::default()).unwrap();
     let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
-    let file = frames::encode(game, 0, &played);
+    let file = frames::encode(&played);
     storage.write(&task.frames[0], &file).unwrap();
     task
 }
@@ -105,13 +100,8 @@ async fn two_ranks_in_one_pod_train_same_model() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
     let task = stored(&storage);
-    let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
-        "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
-        "KUBERNETES_POD_NAME" => Some("pole-learner".to_owned()),
-        _ => None,
-    });
-    let mut alone = Learner::new(environment.unwrap(), storage, Settings::default());
-    let alone = alone.run_task(task.clone(), 0).unwrap();
+    let mut alone = Learner::new(storage, Settings::default());
+    let alone = alone.run_task(task.clone()).unwrap();
 
     let port = free_pair();
     let mut both = Worker::start(&mut pod(0, 2, port, free_port(), folder.path()));

@@ -9,7 +9,6 @@
 pub(crate) mod checkpoint_file;
 pub mod run;
 pub(crate) mod store;
-pub mod summary;
 
 pub use checkpoint_file::Checkpoint;
 pub use store::{CheckpointPolicy, CheckpointStore};

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Error, Result, chain,
+    Result, chain,
     model::{Model, model_file::model_file},
-    protocol::env::Environment,
     sampler::collector::frames_folder,
     storage::Storage,
 };
@@ -16,11 +15,6 @@ pub const FINAL_MODEL: &str = "model-final.safetensors";
 /// Prefix of the folder names of runs.
 pub(crate) const RUN: &str = "run-";
 
-/// Folder of a job: `<storage>/<namespace>/<job>`.
-pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> Result<PathBuf> {
-    Ok(storage.root().join(environment.job_folder()?))
-}
-
 /// The folder `<storage>/<namespace>/<job>/<run id>` with the newest model, and with frames while
 /// they are needed.
 #[derive(Clone, Debug)]
@@ -29,20 +23,12 @@ pub struct Run {
     folder: PathBuf,
     model_path: PathBuf,
     model_version: u64,
-    /// Whether the frames of this model train the next one.
-    ahead: bool,
 }
 
 impl Run {
     /// Creates the folder of a new run with its first model.
-    pub fn create(
-        storage: Storage,
-        environment: &Environment,
-        id: &str,
-        model: &Model,
-    ) -> Result<Self> {
-        let job = job_folder(&storage, environment)?;
-        log_removal_error(remove_leftovers(&storage, &job));
+    pub fn create(storage: Storage, job: &Path, id: &str, model: &Model) -> Result<Self> {
+        log_removal_error(remove_killed_runs(&storage, job));
         let folder = job.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
@@ -52,7 +38,6 @@ impl Run {
             folder,
             model_path,
             model_version: model.version,
-            ahead: false,
         })
     }
 
@@ -76,41 +61,26 @@ impl Run {
         self.model_version
     }
 
-    /// Creates the folder for the frames of the newest model. With `ahead`, they train the next
-    /// model.
-    pub fn begin_frames(&mut self, ahead: bool) -> Result<()> {
-        self.ahead = ahead;
+    /// Creates the folder for the frames of the newest model.
+    pub fn begin_frames(&self) -> Result<()> {
         self.storage
             .create_folder(&self.frames_path(self.model_version))
     }
 
-    /// Records a new model. Removes the previous model and the frames it was trained on.
-    pub fn set_model(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
-        if model_version <= self.model_version {
-            return Err(Error::WentBack {
-                from: self.model_version,
-                to: model_version,
-            });
-        }
-        let learned_from = if self.ahead {
-            self.model_version.checked_sub(1)
-        } else {
-            Some(self.model_version)
-        };
-        let old = std::mem::replace(&mut self.model_path, model_path);
-        self.model_version = model_version;
-        if let Some(version) = learned_from {
+    /// Records a new model. Removes the previous model and the frames that the new one was trained
+    /// on; with `ahead`, these are the frames of the model before the previous one.
+    pub fn set_model(&mut self, model_path: PathBuf, model_version: u64, ahead: bool) {
+        if let Some(version) = self.model_version.checked_sub(u64::from(ahead)) {
             log_removal_error(self.storage.remove_folder(&self.frames_path(version)));
         }
-        self.discard_model(&old);
-        Ok(())
+        let old = std::mem::replace(&mut self.model_path, model_path);
+        self.model_version = model_version;
+        self.remove_model(&old);
     }
 
     /// Removes a model that is not used.
-    pub fn discard_model(&self, model_path: &Path) {
-        if model_path != self.model_path {
-            log_removal_error(self.storage.remove(model_path));
-        }
+    pub fn remove_model(&self, model_path: &Path) {
+        log_removal_error(self.storage.remove(model_path));
     }
 
     /// Ends the run: only the newest model is left, with its final name. Returns its path.
@@ -131,27 +101,17 @@ impl Run {
     }
 }
 
-/// Removes the folders of killed runs, and late files in finished ones. A job has one coordinator,
-/// so nothing else uses them.
-fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
+/// Removes the folders of killed runs. A job has one coordinator, so nothing else uses them.
+fn remove_killed_runs(storage: &Storage, job: &Path) -> Result<()> {
     for folder in storage.list_entries(job)? {
         let name = folder.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(RUN)) {
-            continue;
-        }
-        let (model, mut rest) = (folder.join(FINAL_MODEL), storage.list_entries(&folder)?);
-        if !rest.contains(&model) {
+        let is_run = name.is_some_and(|name| name.starts_with(RUN));
+        if is_run
+            && !storage
+                .list_entries(&folder)?
+                .contains(&folder.join(FINAL_MODEL))
+        {
             storage.remove_folder(&folder)?;
-            continue;
-        }
-        rest.retain(|path| *path != model);
-        for path in rest {
-            // Only folders of frames have no extension.
-            log_removal_error(if path.extension().is_some() {
-                storage.remove(&path)
-            } else {
-                storage.remove_folder(&path)
-            });
         }
     }
     Ok(())
@@ -174,7 +134,6 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{environment::game::Game, protocol::env::COORDINATOR_PORT};
 
     fn file_names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
@@ -185,35 +144,28 @@ mod tests {
         names
     }
 
-    fn test_environment() -> Environment {
-        Environment::from_lookup(COORDINATOR_PORT, |name| match name {
-            "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
-            "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
-            _ => None,
-        })
-        .unwrap()
+    fn new_run(storage: &Storage, id: &str, model: &Model) -> Run {
+        let job = storage.root().join("rl/pole");
+        storage.create_folder(&job).unwrap();
+        Run::create(storage.clone(), &job, id, model).unwrap()
     }
 
     #[test]
     fn finished_run_keeps_only_final_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         assert!(run.folder().ends_with("rl/pole/first"));
-        run.begin_frames(false).unwrap();
+        run.begin_frames().unwrap();
         storage
             .write(&run.folder().join("frames-0/a.safetensors"), b"frames")
             .unwrap();
         let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.set_model(next.clone(), 1).unwrap();
-        assert!(matches!(
-            run.set_model(next, 1),
-            Err(Error::WentBack { from: 1, to: 1 })
-        ));
+        run.set_model(next.clone(), 1, false);
         assert_eq!(file_names(run.folder()), ["model-1.safetensors"]);
-        run.begin_frames(false).unwrap();
+        run.begin_frames().unwrap();
         run.finish_run().unwrap();
         assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
         assert_eq!(
@@ -223,22 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn new_run_removes_leftovers_of_earlier_runs() {
+    fn new_run_removes_killed_runs() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let create = |id| Run::create(storage.clone(), &test_environment(), id, &model).unwrap();
-        let mut finished = create("run-1");
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut finished = new_run(&storage, "run-1", &model);
         finished.finish_run().unwrap();
-        // A learner and a collector still write.
-        finished.begin_frames(false).unwrap();
-        let late = finished.folder().join(model_file(1));
-        storage.write(&late, &model.encode()).unwrap();
-        let mut killed = create("run-2");
-        killed.begin_frames(false).unwrap();
+        let killed = new_run(&storage, "run-2", &model);
+        killed.begin_frames().unwrap();
         let job = killed.folder().parent().unwrap();
         fs::create_dir(job.join("checkpoints-of")).unwrap();
-        create("run-3");
+        new_run(&storage, "run-3", &model);
         assert_eq!(file_names(job), ["checkpoints-of", "run-1", "run-3"]);
         assert_eq!(file_names(finished.folder()), ["model-final.safetensors"]);
     }
@@ -247,13 +194,13 @@ mod tests {
     fn run_continues_when_old_frames_cannot_be_removed() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         // A file is not a removable folder.
         fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
         let next = run.folder().join("model-1.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.set_model(next.clone(), 1).unwrap();
+        run.set_model(next.clone(), 1, false);
         assert_eq!((run.model_path(), run.model_version()), (&*next, 1));
         assert!(run.finish_run().is_ok());
         assert_eq!(
@@ -266,13 +213,13 @@ mod tests {
     fn frames_collected_ahead_are_kept_for_next_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = new_run(&storage, "first", &model);
         for version in 1..=3 {
-            run.begin_frames(true).unwrap();
+            run.begin_frames().unwrap();
             let next = run.folder().join(model_file(version));
             storage.write(&next, &model.encode()).unwrap();
-            run.set_model(next, version).unwrap();
+            run.set_model(next, version, true);
         }
         assert_eq!(
             file_names(run.folder()),
@@ -280,8 +227,8 @@ mod tests {
         );
         let next = run.folder().join("model-4.safetensors");
         storage.write(&next, &model.encode()).unwrap();
-        run.discard_model(&next);
-        run.begin_frames(true).unwrap();
+        run.remove_model(&next);
+        run.begin_frames().unwrap();
         run.finish_run().unwrap();
         assert_eq!(file_names(run.folder()), ["model-final.safetensors"]);
     }

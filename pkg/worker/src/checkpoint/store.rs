@@ -4,16 +4,8 @@ use std::{
 };
 
 use crate::{
-    Error, Result, chain,
-    checkpoint::{checkpoint_file::Checkpoint, summary::Summary},
-    environment::Game,
-    lifecycle::Stats,
-    model::Model,
-    storage::Storage,
+    Result, chain, checkpoint::checkpoint_file::Checkpoint, model::Model, storage::Storage,
 };
-
-/// The settings that a coordinator received at run time.
-const SETTINGS_FILE: &str = "orders.json";
 
 /// When checkpoints are saved, and how many are kept.
 #[derive(Clone, Copy, Debug)]
@@ -36,40 +28,34 @@ impl Default for CheckpointPolicy {
     }
 }
 
-/// Stores the checkpoints of a training in its own folder, and its summary. Other trainings in the
-/// same storage are not touched.
+/// Stores the checkpoints of a training in its own folder. Other trainings in the same storage are
+/// not touched.
 #[derive(Debug)]
 pub struct CheckpointStore {
     storage: Storage,
     folder: PathBuf,
-    of: (Game, u64),
     keep: CheckpointPolicy,
     /// Frames and mean return that are not in a checkpoint.
     unsaved: Option<(u64, Option<f64>)>,
     saved_at: Instant,
-    summary: Option<Summary>,
 }
 
 impl CheckpointStore {
-    /// Opens the store of a game and seed: `checkpoints-GAME-SEED` and `summaries/GAME-SEED.jsonl`
-    /// in `folder`.
+    /// Opens the store of a seed: `checkpoints-SEED` in `folder`.
     pub fn open(
         storage: Storage,
         folder: &Path,
-        of: (Game, u64),
+        seed: u64,
         keep: CheckpointPolicy,
     ) -> Result<Self> {
-        let (game, seed) = of;
-        let folder = folder.join(format!("checkpoints-{game}-{seed}"));
+        let folder = folder.join(format!("checkpoints-{seed}"));
         storage.create_folder(&folder)?;
         Ok(Self {
             storage,
             folder,
-            of,
             keep,
             unsaved: None,
             saved_at: Instant::now(),
-            summary: None,
         })
     }
 
@@ -88,7 +74,8 @@ impl CheckpointStore {
             }
         }
         for (version, path) in self.list_versions()?.into_iter().rev() {
-            match self.load_version(version, &path) {
+            let file = self.storage.read(&path)?;
+            match Checkpoint::decode(&file) {
                 Ok(checkpoint) => {
                     tracing::info!(
                         "resuming from {}: iteration {version}, {} frames",
@@ -97,8 +84,6 @@ impl CheckpointStore {
                     );
                     return Ok(Some(checkpoint));
                 }
-                // A file that cannot be read may be valid.
-                Err(error) if !matches!(error, Error::BadFile { .. }) => return Err(error),
                 Err(error) => {
                     let aside = path.with_extension("unusable");
                     tracing::warn!(
@@ -140,13 +125,12 @@ impl CheckpointStore {
             return Ok(());
         };
         let checkpoint = Checkpoint {
-            seed: self.of.1,
             frames,
             mean_return,
             model: model()?,
         };
         let path = self.folder.join(file_name(checkpoint.model.version));
-        self.storage.write_durably(&path, &checkpoint.encode())?;
+        self.storage.write(&path, &checkpoint.encode())?;
         (self.unsaved, self.saved_at) = (None, Instant::now());
         tracing::info!("saved {}", path.display());
         let found = self.list_versions()?;
@@ -155,48 +139,6 @@ impl CheckpointStore {
             self.storage.remove(old)?;
         }
         Ok(())
-    }
-
-    /// Adds the stats of an iteration to the summary. A failure is logged and does not end the
-    /// training.
-    pub fn record_iteration(&mut self, iteration: u64, stats: &Stats) {
-        if self.summary.is_none() {
-            let (game, seed) = self.of;
-            let summaries = self.folder.with_file_name("summaries");
-            let path = summaries.join(format!("{game}-{seed}.jsonl"));
-            match Summary::open(self.storage.clone(), path, iteration, self.keep.every) {
-                Ok(summary) => self.summary = Some(summary),
-                Err(error) => tracing::warn!(
-                    "cannot open the summary, retrying after the next iteration: {}",
-                    chain(&error)
-                ),
-            }
-        }
-        if let Some(summary) = &mut self.summary {
-            summary.record_stats(stats);
-        }
-    }
-
-    /// Writes the summary at the end.
-    pub fn write_summary(&mut self) {
-        if let Some(summary) = &mut self.summary {
-            summary.write_file();
-        }
-    }
-
-    /// Stores the settings of a coordinator for the next coordinator instance.
-    pub fn save_settings(&self, file: &[u8]) -> Result<()> {
-        let written = self
-            .storage
-            .write_durably(&self.folder.join(SETTINGS_FILE), file);
-        written.map(drop)
-    }
-
-    /// Loads the stored settings.
-    pub fn load_settings(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.folder.join(SETTINGS_FILE);
-        let is_there = self.storage.list_entries(&self.folder)?.contains(&path);
-        is_there.then(|| self.storage.read(&path)).transpose()
     }
 
     /// Removes all checkpoints of a finished training. A failure is only logged.
@@ -211,18 +153,6 @@ impl CheckpointStore {
 
     fn remove_all(&self) -> Result<()> {
         self.storage.remove_folder(&self.folder)
-    }
-
-    fn load_version(&self, version: u64, path: &Path) -> Result<Checkpoint> {
-        let checkpoint = Checkpoint::decode(&self.storage.read(path)?)?;
-        let (game, seed) = self.of;
-        match checkpoint.check_matches(version, game, seed) {
-            Ok(()) => Ok(checkpoint),
-            Err(reason) => Err(Error::BadFile {
-                kind: "checkpoint",
-                reason,
-            }),
-        }
     }
 
     /// All checkpoints, oldest first.

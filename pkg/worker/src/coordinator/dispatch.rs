@@ -35,7 +35,7 @@ pub struct DispatchContext<'a> {
 /// the start. The result depends only on the task, so any replica can run it.
 ///
 /// # Errors
-/// Two replicas, or the only one twice, rejected a task as [bad](is_bad_task_status).
+/// A replica rejected a task as [bad](is_bad_task_status).
 pub async fn dispatch_tasks<T, R>(
     field: DispatchContext<'_>,
     role: Role,
@@ -57,8 +57,6 @@ where
     let mut busy = HashMap::new();
     let mut running = JoinSet::new();
     let mut waiting = false;
-    // The replica that rejected a task as bad.
-    let mut refused: HashMap<usize, String> = HashMap::new();
     while reports.iter().any(Option::is_none) {
         let ready = replicas.ready_replicas(role);
         if ready.is_empty() && running.is_empty() && !waiting {
@@ -105,13 +103,8 @@ where
                         open.push_front(task);
                     }
                     Some(Err(error)) => {
-                        let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_bad_task_status(*status));
-                        if is_bad {
-                            let before = refused.insert(task, pod.clone());
-                            let is_alone = replicas.ready_replicas(role).len() == 1;
-                            if before.is_some_and(|before| before != pod || is_alone) {
-                                return Err(error);
-                            }
+                        if matches!(&error, Error::TaskFailed { status, .. } if is_bad_task_status(*status)) {
+                            return Err(error);
                         }
                         tracing::warn!("task of replica {pod} failed, sending it to another {role}: {}", chain(&error));
                         replicas.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));

@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Result,
+    Error, Result, chain,
     protocol::{
         env::Environment,
-        wire::{ChangeRequest, Envelope, Replicas, Role, Wanted},
+        wire::{Envelope, Replicas, Role},
     },
 };
 
-/// The endpoint may wait for the scheduler before it answers a scale request.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The endpoint may wait for the scheduler before it answers a request for replicas.
+const ADD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of all other requests.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum delay between two attempts.
-const MAX_DELAY: Duration = Duration::from_secs(5);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The replica endpoint of one coordinator.
 #[derive(Clone, Debug)]
@@ -48,82 +49,32 @@ impl Endpoint {
         &self.url
     }
 
-    /// Requests replicas until they are granted, for at most `patience`. The idempotency key is the
-    /// same for all attempts of one coordinator start.
+    /// Requests replicas until they are granted, for at most `timeout`. The idempotency key makes a
+    /// repetition safe.
     pub async fn acquire_replicas(
         &self,
-        collectors: u32,
-        learners: u32,
+        (collectors, learners): (u32, u32),
         key: &str,
         timeout: Duration,
     ) -> Result<Replicas> {
-        let start = tokio::time::Instant::now();
-        let mut delay = Duration::from_millis(500);
+        let deadline = Instant::now() + timeout;
+        let body = json!({
+            "namespace": self.namespace,
+            "coordinator": self.coordinator,
+            "collectors": {"replicas": collectors},
+            "learners": {"replicas": learners},
+        });
         loop {
-            match self.add_replicas(collectors, learners, key).await {
-                Ok(replicas) => return Ok(replicas),
-                Err(error) if !error.is_transient() => return Err(error),
-                Err(error) if start.elapsed() + delay > timeout => {
-                    return Err(Error::EndpointTimeout {
-                        seconds: timeout.as_secs(),
-                        source: Box::new(error),
-                    });
+            let request = self.client.post(&self.url).timeout(ADD_TIMEOUT);
+            let request = request.header("Idempotency-Key", key).json(&body);
+            match self.send_request(request).await {
+                Err(error) if error.is_transient() && Instant::now() < deadline => {
+                    tracing::warn!("request for replicas failed, retrying: {}", chain(&error));
                 }
-                Err(error) => {
-                    tracing::warn!(
-                        "request for replicas failed, retrying in {:.1} s: {}",
-                        delay.as_secs_f64(),
-                        crate::chain(&error)
-                    );
-                }
+                answer => return answer,
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(MAX_DELAY);
+            sleep(RETRY_DELAY).await;
         }
-    }
-
-    /// Requests more replicas once. The idempotency key makes a repetition safe.
-    pub async fn add_replicas(
-        &self,
-        collectors: u32,
-        learners: u32,
-        key: &str,
-    ) -> Result<Replicas> {
-        let request = self.client.post(&self.url);
-        self.change_replicas(request, collectors, learners, key)
-            .await
-    }
-
-    /// Removes this number of replicas and returns their URLs. The idempotency key makes a
-    /// repetition safe.
-    pub async fn remove_replicas(
-        &self,
-        collectors: u32,
-        learners: u32,
-        key: &str,
-    ) -> Result<Replicas> {
-        let request = self.client.delete(&self.url);
-        self.change_replicas(request, collectors, learners, key)
-            .await
-    }
-
-    async fn change_replicas(
-        &self,
-        request: RequestBuilder,
-        collectors: u32,
-        learners: u32,
-        key: &str,
-    ) -> Result<Replicas> {
-        let body = ChangeRequest {
-            namespace: self.namespace.clone(),
-            coordinator: self.coordinator.clone(),
-            collectors: Wanted {
-                replicas: collectors,
-            },
-            learners: Wanted { replicas: learners },
-        };
-        let request = request.header("Idempotency-Key", key).json(&body);
-        self.send_request(request.timeout(CHANGE_TIMEOUT)).await
     }
 
     /// Lists the replicas of the coordinator.

@@ -1,24 +1,19 @@
 //! The coordinator: gets replicas from the endpoint, hands out tasks, and ends when the goal is
 //! reached.
 //!
-//! 1. It checks that the storage is writable, and stores the first model or the model of the newest
-//!    checkpoint.
+//! 1. It stores the first model or the model of the newest checkpoint.
 //! 2. It requests replicas from the endpoint, unless the job declares them.
-//! 3. It follows the endpoint's list in the background. It is the [control panel](crate::coordinator::panel) of
-//!    the replicas: they run, pause and end with it.
+//! 3. It follows the endpoint's list in the background, so that it uses all replicas that are added
+//!    later. It is the [control panel](crate::coordinator::panel) of the replicas: they run, pause
+//!    and end with it.
 //! 4. It trains and saves checkpoints.
 //! 5. It leaves only the final model; after an interruption or an exit call also a checkpoint.
 
-pub mod counts;
 pub mod dispatch;
 pub mod endpoint;
-pub mod outcome;
 pub mod panel;
-mod pending_changes;
-mod persisted_settings;
 pub mod progress;
 pub mod replica_table;
-pub mod scale;
 pub mod serial;
 pub mod shared_replicas;
 pub mod sweep;
@@ -29,41 +24,33 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use axum::{Json, Router, routing::get};
+use axum::Router;
 use reqwest::Client;
-use tokio::{net::TcpListener, sync::watch, time::sleep};
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    Result, chain,
+    Error, Result, chain,
     checkpoint::{
         Checkpoint, CheckpointPolicy, CheckpointStore,
-        run::{RUN, Run, job_folder},
+        run::{RUN, Run},
     },
     coordinator::{
-        counts::Counts,
         dispatch::DispatchContext,
         endpoint::Endpoint,
-        outcome::Outcome,
-        panel::{ControlPanel, WorkerGroup, configs::Configs, handler::ControlPanelHandler},
-        progress::{Progress, count_noun},
+        panel::{Configs, ControlPanel},
+        progress::{Outcome, Progress},
         replica_table::ReplicaTimeouts,
-        scale::Scale,
         shared_replicas::SharedReplicas,
         training::{Goal, Stored, run_training},
     },
-    lifecycle::{Call, PauseGate, lifecycle_routes},
+    lifecycle::{Call, LifecycleHandles, PauseGate, Report, lifecycle_routes},
     protocol::{
         env::Environment,
-        server::{serve_while, with_limits},
-        wire::Replicas,
+        server::{health_route, serve_while},
     },
-    storage::{
-        Storage,
-        blocking::{BlockingCell, run_blocking},
-    },
+    storage::Storage,
 };
-
-use persisted_settings::PersistedSettings;
 
 /// The options of the command line.
 #[derive(Clone, Debug)]
@@ -88,15 +75,6 @@ pub struct Options {
     pub configs: Configs,
 }
 
-impl Options {
-    const fn requested_counts(&self) -> Counts {
-        Counts {
-            collectors: self.collectors,
-            learners: self.learners,
-        }
-    }
-}
-
 /// One start of a coordinator.
 #[derive(Debug)]
 pub struct Coordinator {
@@ -108,7 +86,6 @@ pub struct Coordinator {
     gate: PauseGate,
     replicas: SharedReplicas,
     panel: ControlPanel,
-    scale: Scale,
 }
 
 impl Coordinator {
@@ -119,25 +96,15 @@ impl Coordinator {
         storage: Storage,
         client: Client,
     ) -> Self {
-        let job = environment.job_name().to_owned();
-        let progress = watch::Sender::new(Progress {
-            job,
-            ..Progress::default()
-        });
         let gate = PauseGate::new_running();
         Self {
-            scale: Scale::new(
-                options.requested_counts(),
-                options.declared,
-                environment.job_name(),
-            ),
             replicas: SharedReplicas::new(options.patience),
             panel: ControlPanel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
             environment,
             storage,
             client,
-            progress,
+            progress: watch::Sender::default(),
             gate,
         }
     }
@@ -150,40 +117,23 @@ impl Coordinator {
     /// Trains until the goal, an exit call, or until `shutdown` is ready. Serves `listener`
     /// meanwhile.
     pub async fn run(
-        mut self,
+        self,
         listener: TcpListener,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Outcome> {
         let start = Instant::now();
         let id = start_id();
-        let Goal { game, seed, .. } = self.options.goal;
-        let (storage, environment) = (self.storage.clone(), self.environment.clone());
-        let (keep, of) = (self.options.keep, id.clone());
-        let open = move || {
-            let folder = job_folder(&storage, &environment)?;
-            let store = CheckpointStore::open(storage.clone(), &folder, (game, seed), keep)?;
-            let begin = store
-                .load_newest()?
-                .unwrap_or_else(|| Checkpoint::new_initial(game, seed));
-            let orders = store.load_settings()?;
-            let run = Run::create(storage, &environment, &of, &begin.model)?;
-            Ok((begin, orders, Stored { run, store }))
+        let mut stored = self.open_stored(&id)?;
+        let handles = Handles {
+            panel: self.panel.clone(),
+            replicas: self.replicas.clone(),
         };
-        let (begin, orders, stored) = run_blocking(open).await?;
-        if let Some(file) = orders {
-            self.restore_settings(&file);
-        }
-        let folder = stored.run.folder().display().to_string();
-        tracing::info!("training {game} in {folder}");
-        self.progress.send_modify(|progress| {
-            progress.run = folder;
-            progress.iteration = begin.model.version;
-            (progress.frames, progress.mean_return) = (begin.frames, begin.mean_return);
-        });
-        let stored = BlockingCell::new(stored);
+        let router = Router::new()
+            .merge(health_route())
+            .merge(lifecycle_routes(handles));
         let trained = async {
             let outcome = tokio::select! {
-                outcome = Box::pin(self.train_with_replicas(&id, &stored)) => outcome,
+                outcome = Box::pin(self.train_with_replicas(&id, &mut stored)) => outcome,
                 () = self.gate.wait_for_exit() => Ok(Outcome::Ended),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
@@ -191,32 +141,11 @@ impl Coordinator {
                 .mark_ended(outcome.as_ref().err().map(|error| chain(error)));
             outcome
         };
-        let outcome = serve_while(listener, with_limits(self.build_router()), trained)
-            .await
-            .flatten();
-        let is_done = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
-        let orders = self.current_settings();
-        let finish = move |Stored { run, store }: &mut Stored| {
-            store.write_summary();
-            let kept = if is_done {
-                Ok(())
-            } else {
-                let kept = orders.save_to(store);
-                kept.and(store.save(|| run.model()))
-            };
-            let finished = run.finish_run().map(|model| model.display().to_string());
-            if is_done && finished.is_ok() {
-                // Only after the model has its final name: a restart before that needs the
-                // checkpoints.
-                store.remove_finished();
-            }
-            kept.and(finished)
-        };
-        let finished = stored.run_exclusive(finish).await;
+        let outcome = serve_while(listener, router, trained).await.flatten();
+        let finished = finish_training(&mut stored, outcome.as_ref().ok());
         if matches!(outcome, Ok(Outcome::Ended)) {
-            let replicas = self.replicas.list_members().into_iter();
-            let replicas: Vec<_> = replicas.map(|(_, address)| address).collect();
-            tracing::info!("ending {}", count_noun(replicas.len(), "replica"));
+            let members = self.replicas.list_members().into_iter();
+            let replicas: Vec<_> = members.map(|(_, address)| address).collect();
             self.panel.call_all(Call::Exit, &replicas).await;
         }
         // The error of the training matters more than the error of the clean-up.
@@ -228,45 +157,36 @@ impl Coordinator {
         Ok(outcome)
     }
 
-    async fn train_with_replicas(
-        &self,
-        id: &str,
-        stored: &BlockingCell<Stored>,
-    ) -> Result<Outcome> {
-        let Options {
-            goal,
-            endpoint_timeout,
-            timeout,
-            ..
-        } = &self.options;
-        let replicas = &self.replicas;
-        // Changes after this point are stored.
-        let kept = self.current_settings();
+    /// Opens the folder of the job with the newest checkpoint, or the first model.
+    fn open_stored(&self, id: &str) -> Result<Stored> {
+        let Options { goal, keep, .. } = &self.options;
+        let job = self.storage.root().join(self.environment.job_folder()?);
+        let store = CheckpointStore::open(self.storage.clone(), &job, goal.seed, *keep)?;
+        let begin = store.load_newest()?;
+        let begin = begin.unwrap_or_else(|| Checkpoint::new_initial(goal.seed));
+        let run = Run::create(self.storage.clone(), &job, id, &begin.model)?;
+        tracing::info!("training in {}", run.folder().display());
+        self.progress.send_modify(|progress| {
+            progress.iteration = begin.model.version;
+            (progress.frames, progress.mean_return) = (begin.frames, begin.mean_return);
+        });
+        Ok(Stored { run, store })
+    }
+
+    async fn train_with_replicas(&self, id: &str, stored: &mut Stored) -> Result<Outcome> {
+        let (options, replicas) = (&self.options, &self.replicas);
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
-        let key = format!("{}-{id}", self.environment.pod);
-        let mut granted = Replicas::default();
-        if self.scale.is_fixed() {
+        let counts @ (collectors, learners) = (options.collectors, options.learners);
+        if options.declared || counts == (0, 0) {
+            tracing::info!("using the declared replicas, listed by {}", endpoint.url());
+        } else {
             tracing::info!(
-                "using the replicas that the job declares, listed by {}",
+                "asking {} for {collectors} collectors and {learners} learners",
                 endpoint.url()
             );
-        } else {
-            // Restored counts may exceed the quota: the training does not wait for more than the
-            // flags say.
-            let first @ Counts {
-                collectors,
-                learners,
-            } = self
-                .scale
-                .wanted_counts()
-                .min_of_each(self.options.requested_counts());
-            tracing::info!("asking {} for {first}", endpoint.url());
-            if first != Counts::default() {
-                let acquired =
-                    endpoint.acquire_replicas(collectors, learners, &key, *endpoint_timeout);
-                granted = acquired.await?;
-                replicas.sync_listed(&granted);
-            }
+            let key = format!("{}-{id}", self.environment.pod);
+            let granted = endpoint.acquire_replicas(counts, &key, options.endpoint_timeout);
+            replicas.sync_listed(&granted.await?);
         }
         let context = DispatchContext {
             client: &self.client,
@@ -274,88 +194,55 @@ impl Coordinator {
             gate: &self.gate,
         };
         tokio::select! {
-            solved = run_training(goal, context, stored, &self.progress) => {
+            solved = run_training(&options.goal, context, stored, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
-            () = self.gate.run_for(*timeout) => Ok(Outcome::TimedOut),
+            () = self.gate.run_for(options.timeout) => Ok(Outcome::TimedOut),
             () = replicas.follow_endpoint(&endpoint) => Ok(Outcome::Interrupted),
-            () = self.scale.follow_wanted(&endpoint, &key, self.options.patience.poll, &granted) => {
-                Ok(Outcome::Interrupted)
-            }
-            () = self.panel.control_loop(replicas) => Ok(Outcome::Interrupted),
-            () = self.persist_settings_loop(stored, kept) => Ok(Outcome::Interrupted),
+            () = replicas.poll_loop(&self.panel) => Ok(Outcome::Interrupted),
         }
     }
+}
 
-    /// The settings of the command line.
-    fn flag_settings(&self) -> (Counts, Configs) {
-        (
-            self.options.requested_counts(),
-            self.options.configs.clone(),
-        )
+/// Leaves the final model, and a checkpoint unless the training is done. Returns the model's path.
+fn finish_training(
+    Stored { run, store }: &mut Stored,
+    outcome: Option<&Outcome>,
+) -> Result<String> {
+    let is_done = matches!(outcome, Some(Outcome::Solved | Outcome::Unsolved));
+    let saved = if is_done {
+        Ok(())
+    } else {
+        store.save(|| run.model())
+    };
+    let model = run.finish_run()?.display().to_string();
+    if is_done {
+        // Only after the model has its final name: a restart before that needs the checkpoints.
+        store.remove_finished();
+    }
+    saved.map(|()| model)
+}
+
+/// The life-cycle handles of a coordinator: a call applies to all replicas.
+#[derive(Clone, Debug)]
+struct Handles {
+    panel: ControlPanel,
+    replicas: SharedReplicas,
+}
+
+impl LifecycleHandles for Handles {
+    fn current_report(&self) -> Report {
+        self.panel.current_report()
     }
 
-    /// The current settings.
-    fn current_settings(&self) -> PersistedSettings {
-        PersistedSettings::new(
-            self.flag_settings(),
-            self.scale.wanted_counts(),
-            self.panel.current_configs(),
-        )
-    }
-
-    /// Restores the settings of the previous coordinator instance.
-    fn restore_settings(&mut self, file: &[u8]) {
-        let Some(orders) = PersistedSettings::parse_matching(file, &self.flag_settings()) else {
-            return;
-        };
-        if orders != self.current_settings() {
-            tracing::info!(
-                "restored {} and the configurations of the previous coordinator",
-                orders.counts
-            );
+    async fn handle_call(&self, call: Call, config: Value) -> Result<Report> {
+        if call == Call::Configure {
+            let configs = serde_json::from_value(config);
+            let configs = configs.map_err(|error| Error::BadConfig(error.to_string()))?;
+            return self.panel.configure(configs);
         }
-        self.panel.restore_configs(orders.configs);
-        self.scale.restore_counts(orders.counts);
-    }
-
-    /// Stores the settings when they change, until dropped.
-    async fn persist_settings_loop(
-        &self,
-        stored: &BlockingCell<Stored>,
-        mut kept: PersistedSettings,
-    ) {
-        loop {
-            sleep(self.options.patience.poll).await;
-            let orders = self.current_settings();
-            if orders == kept {
-                continue;
-            }
-            let settings = orders.clone();
-            let keep = move |stored: &mut Stored| settings.save_to(&stored.store);
-            match stored.run_exclusive(keep).await {
-                Ok(()) => kept = orders,
-                Err(error) => {
-                    tracing::warn!("cannot store the settings, retrying: {}", chain(&error));
-                }
-            }
-        }
-    }
-
-    fn build_router(&self) -> Router {
-        let progress = self.progress.subscribe();
-        let status = move || {
-            let now = progress.borrow().clone();
-            async move { Json(now) }
-        };
-        Router::new()
-            .route("/healthz", get(async || "ok"))
-            .route("/status", get(status))
-            .merge(self.scale.build_router())
-            .merge(lifecycle_routes(ControlPanelHandler {
-                panel: self.panel.clone(),
-                group: self.replicas.clone(),
-            }))
+        let members = || self.replicas.list_members();
+        self.panel.handle_call(call, members).await
     }
 }
 

@@ -1,16 +1,12 @@
-//! The progress of a training, for the log and for `/status`.
+//! The progress and the result of a training.
 
-use serde::Serialize;
+use std::time::Duration;
 
-use crate::{learner::staleness::Staleness, lifecycle::report::Stats};
+use crate::lifecycle::report::Stats;
 
 /// The state of the training after an iteration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Name of the job.
-    pub job: String,
-    /// Folder of the run.
-    pub run: String,
     /// Updates of the model so far.
     pub iteration: u64,
     /// Frames collected so far.
@@ -22,14 +18,6 @@ pub struct Progress {
     pub evaluation: Option<f64>,
     /// Frames collected per second in the last iteration.
     pub frames_per_second: f64,
-    /// Collectors that can take tasks.
-    pub collectors: Vec<String>,
-    /// Learners that can take tasks.
-    pub learners: Vec<String>,
-    /// Counts of stale frames so far.
-    pub staleness: Staleness,
-    /// Whether the target return is reached.
-    pub solved: bool,
 }
 
 impl Progress {
@@ -43,22 +31,12 @@ impl Progress {
             ("frames_per_second", Some(self.frames_per_second)),
         ];
         let all = counts.into_iter().chain(means);
-        let known = all.filter_map(|(name, value)| Some((name.into(), value?)));
-        known.chain(self.staleness.stats()).collect()
+        all.filter_map(|(name, value)| Some((name.into(), value?)))
+            .collect()
     }
 
     /// The progress as one line for the log.
-    pub fn log_line(&self) -> String {
-        format!(
-            "{}  {}, {}",
-            self.log_numbers(),
-            count_noun(self.collectors.len(), "collector"),
-            count_noun(self.learners.len(), "learner"),
-        )
-    }
-
-    /// The numbers without the replicas, as one line for the log.
-    pub(crate) fn log_numbers(&self) -> String {
+    pub(crate) fn log_line(&self) -> String {
         let number = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
         };
@@ -73,34 +51,38 @@ impl Progress {
     }
 }
 
-/// A number with its noun.
-pub(crate) fn count_noun(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+/// The result of a training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The target was reached.
+    Solved,
+    /// The maximum number of iterations was reached.
+    Unsolved,
+    /// The time limit was reached; the training can be resumed.
+    TimedOut,
+    /// The process was terminated by a signal; the training can be resumed.
+    Interrupted,
+    /// The training was ended by an exit call.
+    Ended,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_line_contains_all_numbers() {
-        let progress = Progress {
-            iteration: 12,
-            frames: 12_288,
-            mean_return: Some(143.26),
-            evaluation: Some(210.4),
-            frames_per_second: 9_800.4,
-            collectors: vec!["a".into(), "b".into()],
-            learners: vec!["l".into()],
-            ..Progress::default()
+impl Outcome {
+    /// The result as one line for the log.
+    pub(crate) fn summary_line(self, end: &Progress, episodes: usize, time: Duration) -> String {
+        let word = match self {
+            Self::Solved => "solved",
+            Self::Unsolved => "not solved",
+            Self::TimedOut => "not solved in time",
+            Self::Interrupted => "interrupted",
+            Self::Ended => "ended",
         };
-        let line = "iteration  12  frames   12288  mean return 143.3  evaluation 210.4    9800 frames/s  \
-                    2 collectors, 1 learner";
-        assert_eq!(progress.log_line(), line);
-        assert!(
-            Progress::default()
-                .log_line()
-                .contains("mean return     -  evaluation     -")
+        let evaluation = end.evaluation.map_or_else(
+            || "not evaluated yet".to_owned(),
+            |mean| format!("mean return {mean:.1} over {episodes} episodes"),
         );
+        let (iterations, frames, seconds) = (end.iteration, end.frames, time.as_secs_f64());
+        format!(
+            "{word}: {evaluation} after {iterations} iterations, {frames} frames, {seconds:.1} s"
+        )
     }
 }

@@ -211,11 +211,6 @@ impl ReplicaTable {
             .collect()
     }
 
-    /// Whether all replicas are reachable.
-    pub fn is_settled(&self) -> bool {
-        self.members.values().all(|member| member.reachable)
-    }
-
     /// The replicas that can take tasks, oldest first: the same learner of several trains each
     /// time.
     pub fn ready_replicas(&self, role: Role) -> Vec<ReadyReplica> {

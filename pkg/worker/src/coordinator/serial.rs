@@ -18,12 +18,13 @@ use tokio::time::sleep;
 use crate::{
     Result,
     checkpoint::CheckpointStore,
-    coordinator::{outcome::Outcome, training::Goal},
+    coordinator::{progress::Outcome, training::Goal},
+    environment::cartpole_factory,
     learner::settings::Settings,
     lifecycle::PauseGate,
     model::Model,
-    sampler::{gymnasium_factory, sampling::Sampling},
-    storage::blocking::{BlockingCell, run_blocking},
+    sampler::sampling::Sampling,
+    storage::run_blocking,
 };
 use runner::Runner;
 
@@ -42,10 +43,9 @@ pub async fn run(
     let start = Instant::now();
     let (pace, episodes) = (goal.pace, goal.evaluation_episodes);
     let begin =
-        move || Runner::resume_or_start(goal, settings, (&sampling, &gymnasium_factory()), store);
-    let runner = run_blocking(begin).await?;
+        move || Runner::resume_or_start(goal, settings, (&sampling, &cartpole_factory()), store);
+    let mut runner = run_blocking(begin).await?;
     gate.set_stats(runner.stats());
-    let runner = BlockingCell::new(runner);
     let mut stopped = pin!(async {
         tokio::select! {
             () = gate.wait_for_exit() => Outcome::Ended,
@@ -64,17 +64,20 @@ pub async fn run(
             task = admitted => task,
         };
         let iteration = Instant::now();
-        let done = runner.run_exclusive(Runner::run_iteration).await?;
-        gate.set_stats(runner.read_value(Runner::stats).await);
+        let done;
+        (runner, done) = run_blocking(move || {
+            let done = runner.run_iteration()?;
+            Ok((runner, done))
+        })
+        .await?;
+        gate.set_stats(runner.stats());
         match done {
             ControlFlow::Continue(polled) => task.complete(polled),
             ControlFlow::Break(outcome) => break outcome,
         }
         delay = pace.saturating_sub(iteration.elapsed());
     };
-    let (model, end) = runner
-        .run_exclusive(move |runner| runner.finish_training(outcome))
-        .await?;
+    let (model, end) = runner.finish_training(outcome)?;
     tracing::info!("{}", outcome.summary_line(&end, episodes, start.elapsed()));
     Ok((outcome, model))
 }

@@ -2,17 +2,16 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use serde_json::Value;
-use tokio::{sync::watch, time::MissedTickBehavior};
+use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Error, Result, chain,
+    Result, chain,
     coordinator::{
         endpoint::Endpoint,
-        panel::{WorkerGroup, configs::Configs},
+        panel::{ControlPanel, Member},
         replica_table::{LostReplica, ReadyReplica, ReplicaTable, ReplicaTimeouts},
     },
     lifecycle::Report,
@@ -108,10 +107,8 @@ impl SharedReplicas {
     /// Follows the endpoint's list and reports lost replicas until dropped. If the endpoint fails,
     /// training continues with the known replicas.
     pub async fn follow_endpoint(&self, endpoint: &Endpoint) {
-        let mut ticks = new_interval(self.patience.poll);
         let mut failing = false;
         loop {
-            ticks.tick().await;
             match self.follow_once(endpoint).await {
                 Ok(()) if failing => {
                     failing = false;
@@ -126,6 +123,7 @@ impl SharedReplicas {
                 }
                 _ => {}
             }
+            sleep(self.patience.poll).await;
         }
     }
 
@@ -154,20 +152,26 @@ impl SharedReplicas {
     fn lock_table(&self) -> MutexGuard<'_, ReplicaTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl WorkerGroup for SharedReplicas {
-    fn parse_configs(config: Value) -> Result<Configs> {
-        serde_json::from_value(config).map_err(|error| Error::BadConfig(error.to_string()))
-    }
-
-    fn list_members(&self) -> Vec<(Option<Role>, Address)> {
+    /// All replicas, for the control panel.
+    pub(crate) fn list_members(&self) -> Vec<Member> {
         let members = self.lock_table().list_members().into_iter();
         members
             .map(|(role, address)| (Some(role), address))
             .collect()
     }
 
+    /// Polls all replicas through the control panel until dropped.
+    pub(crate) async fn poll_loop(&self, panel: &ControlPanel) {
+        loop {
+            for (address, report) in panel.poll_all(&self.list_members()).await {
+                self.record_report(address, report.as_ref());
+            }
+            sleep(self.patience.poll).await;
+        }
+    }
+
+    /// Records the report of a replica, or that it did not answer.
     fn record_report(&self, address: &Address, report: Option<&Report>) {
         let (mut table, now) = (self.lock_table(), Instant::now());
         let Some(report) = report else {
@@ -191,19 +195,4 @@ impl WorkerGroup for SharedReplicas {
             self.changed.send_replace(());
         }
     }
-
-    fn poll_interval(&self) -> Duration {
-        // Poll faster until all replicas have answered, so that they get tasks soon.
-        if self.lock_table().is_settled() {
-            self.patience.poll
-        } else {
-            self.patience.poll / 4
-        }
-    }
-}
-
-fn new_interval(period: Duration) -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }

@@ -14,10 +14,9 @@ use crate::{
         dispatch::{DispatchContext, dispatch_tasks},
         progress::Progress,
     },
-    environment::{Game, seeds::mix_seeds},
+    environment::{self, mix_seeds},
     lifecycle::{Stats, TaskReport},
     protocol::wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
-    storage::blocking::BlockingCell,
 };
 
 /// Number of evaluation tasks, so that collectors share them.
@@ -26,8 +25,6 @@ const EVALUATION_TASKS: usize = 4;
 /// The goal of a training.
 #[derive(Clone, Debug)]
 pub struct Goal {
-    /// The environment.
-    pub game: Game,
     /// Mean return over the evaluation episodes that counts as solved.
     pub target_return: f64,
     /// Maximum updates of the model. The learning rate and other schedules decrease over them.
@@ -47,12 +44,10 @@ pub struct Goal {
     pub pace: Duration,
 }
 
-impl Goal {
-    /// The default goal of a game: Gymnasium's threshold.
-    pub const fn for_game(game: Game) -> Self {
+impl Default for Goal {
+    fn default() -> Self {
         Self {
-            game,
-            target_return: game.rules().threshold,
+            target_return: environment::THRESHOLD,
             max_iterations: 150,
             tasks: 4,
             frames_per_task: 512,
@@ -61,12 +56,6 @@ impl Goal {
             overlap: false,
             pace: Duration::ZERO,
         }
-    }
-}
-
-impl Default for Goal {
-    fn default() -> Self {
-        Self::for_game(Game::default())
     }
 }
 
@@ -83,50 +72,38 @@ pub struct Stored {
 pub async fn run_training(
     goal: &Goal,
     ctx: DispatchContext<'_>,
-    stored: &BlockingCell<Stored>,
+    Stored { run, store }: &mut Stored,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
-    let names = |role| {
-        ctx.replicas
-            .ready_replicas(role)
-            .into_iter()
-            .map(|ready| ready.address.pod)
-            .collect::<Vec<_>>()
-    };
     let mut frames = progress.borrow().frames;
     // Frame files that were collected ahead.
     let mut ahead = None;
     // The stats of the last learner report.
     let mut stats = Stats::new();
     loop {
-        let iteration = stored.read_value(|stored| stored.run.model_version()).await;
+        let iteration = run.model_version();
         let start = Instant::now();
         let seed = mix_seeds(goal.seed, iteration);
         let last = iteration >= goal.max_iterations;
-        let overlap = goal.overlap;
-        let begin = stored.run_exclusive(move |stored| stored.run.begin_frames(overlap));
-        begin.await?;
+        run.begin_frames()?;
         if goal.overlap && ahead.is_none() && !last {
             // At the start there is no previous model.
-            let seed = mix_seeds(seed, u64::MAX - 1);
-            let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
-            let tasks = tasks.await;
+            let tasks = collector_tasks(goal, run, mix_seeds(seed, u64::MAX - 1));
             let tasks = &tasks[..goal.tasks];
             let reports: Vec<CollectorReport> = dispatch_tasks(ctx, Role::Collector, tasks).await?;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
-        let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
-        let tasks = tasks.await;
+        let tasks = collector_tasks(goal, run, seed);
         let collecting = dispatch_tasks(ctx, Role::Collector, &tasks);
-        let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
+        let (reports, mut learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last)
+        {
             Some(frames) => {
-                let task = [learner_task(goal, stored, iteration, frames).await];
+                let task = [learner_task(goal, run, frames)];
                 let learning = dispatch_tasks::<_, LearnerReport>(ctx, Role::Learner, &task);
-                let (reports, learned) = tokio::try_join!(collecting, learning)?;
-                (reports, Some(learned))
+                tokio::try_join!(collecting, learning)?
             }
-            None => (collecting.await?, None),
+            None => (collecting.await?, Vec::new()),
         };
         let (collected, evaluated) = reports.split_at(goal.tasks);
 
@@ -141,74 +118,45 @@ pub async fn run_training(
             progress.mean_return = mean_return(collected);
             progress.evaluation = evaluation;
             progress.frames_per_second = new_frames as f64 / start.elapsed().as_secs_f64();
-            progress.collectors = names(Role::Collector);
-            progress.learners = names(Role::Learner);
-            progress.solved = solved;
             tracing::info!("{}", progress.log_line());
         });
         stats.extend(progress.borrow().stats());
-        ctx.gate.set_stats(stats.clone());
-        let noted = stats.clone();
-        let note = move |Stored { store, .. }: &mut Stored| {
-            store.record_iteration(iteration, &noted);
-            Ok(())
-        };
-        stored.run_exclusive(note).await?;
+        ctx.gate.set_stats(stats);
         if solved || last {
-            for report in learned.into_iter().flatten() {
-                let discard = move |Stored { run, .. }: &mut Stored| {
-                    run.discard_model(&report.model_path);
-                    Ok(())
-                };
-                stored.run_exclusive(discard).await?;
+            for report in learned {
+                run.remove_model(&report.model_path);
             }
             return Ok(solved);
         }
 
         let paths = paths_of(collected);
-        let learned = if let Some(learned) = learned {
+        if goal.overlap {
             ahead = Some(paths);
-            learned
         } else {
-            let task = learner_task(goal, stored, iteration, paths).await;
-            dispatch_tasks(ctx, Role::Learner, &[task]).await?
-        };
+            let task = [learner_task(goal, run, paths)];
+            learned = dispatch_tasks(ctx, Role::Learner, &task).await?;
+        }
+        stats = Stats::new();
         for report in learned {
             stats = report.stats();
-            progress.send_modify(|progress| progress.staleness += report.staleness);
-            let progress = progress.borrow().clone();
-            let advance = move |Stored { run, store }: &mut Stored| {
-                if report.frames == 0 {
-                    // All frames were too old. With overlap, the frames just collected are not.
-                    return Ok(());
-                }
-                run.set_model(report.model_path, report.model_version)?;
-                store.record_progress(progress.frames, progress.mean_return, || run.model());
-                Ok(())
-            };
-            stored.run_exclusive(advance).await?;
+            run.set_model(report.model_path, report.model_version, goal.overlap);
+            let mean_return = progress.borrow().mean_return;
+            store.record_progress(frames, mean_return, || run.model());
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
 }
 
 /// The learner task of an iteration.
-async fn learner_task(
-    goal: &Goal,
-    stored: &BlockingCell<Stored>,
-    iteration: u64,
-    frames: Vec<PathBuf>,
-) -> LearnerTask {
-    let task = |Stored { run, .. }: &Stored| LearnerTask {
-        game: goal.game,
+fn learner_task(goal: &Goal, run: &Run, frames: Vec<PathBuf>) -> LearnerTask {
+    let iteration = run.model_version();
+    LearnerTask {
         run: run.folder().to_owned(),
         frames,
-        model_version: run.model_version(),
         model_path: run.model_path().to_owned(),
         progress: iteration as f64 / goal.max_iterations as f64,
-        seed: Some(mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX)),
-    };
-    stored.read_value(task).await
+        seed: mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX),
+    }
 }
 
 fn frames_of(reports: &[CollectorReport]) -> u64 {
@@ -235,11 +183,9 @@ fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
     (0..)
         .zip(works)
         .map(|(index, work)| CollectorTask {
-            game: goal.game,
             run: run.folder().to_owned(),
-            model_version: run.model_version(),
             model_path: run.model_path().to_owned(),
-            seed: Some(mix_seeds(seed, index)),
+            seed: mix_seeds(seed, index),
             work,
         })
         .collect()

@@ -3,74 +3,55 @@
 
 use std::{
     future::Future,
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use axum::{Json, Router, extract::State, response::Response, routing::post};
 use reqwest::Client;
+use serde_json::Value;
 use tokio::{net::TcpListener, time::sleep};
 
-use super::rank_group::RankGroup;
 use crate::{
     Error, Result, chain,
     coordinator::{
         dispatch::send_task,
         endpoint::Endpoint,
-        panel::{ControlPanel, configs::Configs, handler::ControlPanelHandler},
+        panel::{Configs, ControlPanel, Member},
     },
-    lifecycle::{Call, PauseGate, TaskReport, lifecycle_routes},
+    lifecycle::{Call, LifecycleHandles, PauseGate, Report, TaskReport, lifecycle_routes},
     protocol::{
         Address,
         env::Environment,
-        server::{TASK_LIMIT, health_route, serve_while, task_response, with_limits},
-        wire::{LearnerReport, LearnerTask},
+        server::{TASK_LIMIT, health_route, serve_while, task_response},
+        wire::{LearnerReport, LearnerTask, Role},
     },
 };
 
-/// Timeout of the status request to rank 0.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long an aggregator waits for its ranks.
-#[derive(Clone, Copy, Debug)]
-pub struct AggregatorTimeouts {
-    /// Time between two polls.
-    pub poll: Duration,
-    /// How long a task waits for ranks that are temporarily unreachable.
-    pub task: Duration,
-}
-
-impl Default for AggregatorTimeouts {
-    fn default() -> Self {
-        Self {
-            poll: Duration::from_secs(1),
-            task: Duration::from_secs(30),
-        }
-    }
-}
-
-/// The aggregator.
+/// The aggregator. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Aggregator {
     client: Client,
     endpoint: Endpoint,
     gate: PauseGate,
-    patience: AggregatorTimeouts,
+    /// Time between two polls.
+    poll: Duration,
     panel: ControlPanel,
-    /// Empty until the ranks are known.
-    ranks: RankGroup,
+    /// Empty until all ranks have joined. A lost rank ends the learner group, so they never change.
+    ranks: Arc<Mutex<Vec<Address>>>,
 }
 
 impl Aggregator {
     /// An aggregator whose ranks the endpoint lists.
-    pub fn new(client: Client, environment: &Environment, patience: AggregatorTimeouts) -> Self {
+    pub fn new(client: Client, environment: &Environment, poll: Duration) -> Self {
         let gate = PauseGate::new_unready();
         Self {
             endpoint: Endpoint::new(client.clone(), environment),
             panel: ControlPanel::new(client.clone(), gate.clone(), Configs::default()),
-            ranks: RankGroup::new(gate.clone(), patience.poll),
+            ranks: Arc::default(),
             client,
             gate,
-            patience,
+            poll,
         }
     }
 
@@ -85,102 +66,92 @@ impl Aggregator {
             .route("/task", post(post_task))
             .with_state(self.clone())
             .merge(health_route())
-            .merge(lifecycle_routes(ControlPanelHandler {
-                panel: self.panel.clone(),
-                group: self.ranks.clone(),
-            }));
+            .merge(lifecycle_routes(self.clone()));
         let ended = async {
-            let lead = async {
-                self.wait_for_ranks().await;
-                self.panel.control_loop(&self.ranks).await;
-            };
             tokio::select! {
-                () = lead => {}
+                () = self.follow_ranks() => {}
                 () = self.gate.wait_for_exit() => self.stop_ranks().await,
                 () = shutdown => {}
             }
             self.gate.mark_ended(None);
         };
-        serve_while(listener, with_limits(router), ended).await
+        serve_while(listener, router, ended).await
     }
 
-    /// Waits until rank 0 accepts tasks, which it does when all ranks have joined.
-    async fn wait_for_ranks(&self) {
+    /// Waits until the ranks have joined, and then starts them with the aggregator.
+    async fn follow_ranks(&self) {
         let mut logged = String::new();
-        loop {
-            match self.find_rank_0().await {
-                Ok(head) => {
-                    tracing::info!("all ranks have joined, rank 0 is {}", head.pod);
-                    return self.gate.mark_ready();
-                }
-                Err(error) => {
-                    let why = chain(&error);
-                    if why != logged {
-                        tracing::info!("waiting for the ranks: {why}");
-                        logged = why;
-                    }
-                }
+        while let Err(error) = self.find_ranks().await {
+            let why = chain(&error);
+            if why != logged {
+                tracing::info!("waiting for the ranks: {why}");
+                logged = why;
             }
-            sleep(self.patience.poll).await;
+            sleep(self.poll).await;
         }
+        tracing::info!("all ranks have joined");
+        self.gate.mark_ready();
+        loop {
+            self.panel.poll_all(&self.list_members()).await;
+            sleep(self.poll).await;
+        }
+    }
+
+    /// Lists the ranks. Rank 0 answers when all have joined.
+    async fn find_ranks(&self) -> Result<()> {
+        let ranks = self.endpoint.list_ranks().await?;
+        let ranks = ranks.iter().map(|url| Address::parse(url));
+        let ranks: Vec<_> = ranks.collect::<Result<_>>()?;
+        let rank_0 = ranks.first().ok_or(Error::NoRanks)?;
+        self.panel.get_report(rank_0).await?;
+        *self.lock_ranks() = ranks;
+        Ok(())
     }
 
     /// Stops the ranks, rank 0 last: its loss would be a failure of the others, and theirs a
     /// failure of its task.
     async fn stop_ranks(&self) {
-        let ranks = self.ranks.all_ranks();
+        let ranks = self.lock_ranks().clone();
         let (rank_0, others) = ranks.split_at(ranks.len().min(1));
         self.panel.call_all(Call::Pause, rank_0).await;
         self.panel.call_all(Call::Exit, others).await;
         self.panel.call_all(Call::Exit, rank_0).await;
     }
 
-    /// Sends a task to rank 0, and retries if rank 0 is lost.
+    /// Sends a task to rank 0.
     async fn run_task(&self, task: &LearnerTask) -> Result<LearnerReport> {
-        let start = Instant::now();
-        loop {
-            let error = match self.try_run_task(task).await {
-                Err(error) if error.is_transient() => error,
-                outcome => return outcome,
-            };
-            self.ranks.mark_uncertain();
-            if start.elapsed() >= self.patience.task {
-                return Err(error);
-            }
-            tracing::warn!(
-                "sending the task to rank 0 failed, retrying: {}",
-                chain(&error)
-            );
-            sleep(self.patience.poll).await;
-        }
-    }
-
-    async fn try_run_task(&self, task: &LearnerTask) -> Result<LearnerReport> {
-        let head = self.find_rank_0().await?;
-        let url = format!("http://{}/task", head.url);
+        let rank_0 = self.lock_ranks().first().cloned().ok_or(Error::NoRanks)?;
+        let url = format!("http://{}/task", rank_0.url);
         let request = self.client.post(&url).json(task).timeout(TASK_LIMIT);
-        send_task(request, url, head.pod, TASK_LIMIT).await
+        send_task(request, url, rank_0.pod, TASK_LIMIT).await
     }
 
-    /// Rank 0: the first listed rank, if it accepts tasks.
-    async fn find_rank_0(&self) -> Result<Address> {
-        if let Some(head) = self.ranks.known_rank_0() {
-            return Ok(head);
+    fn list_members(&self) -> Vec<Member> {
+        // Rank 0 sends its configuration to the others.
+        let roles = std::iter::once(Some(Role::Learner)).chain(std::iter::repeat(None));
+        roles.zip(self.lock_ranks().clone()).collect()
+    }
+
+    /// Locks the ranks. No code panics while it holds the lock.
+    fn lock_ranks(&self) -> MutexGuard<'_, Vec<Address>> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LifecycleHandles for Aggregator {
+    fn current_report(&self) -> Report {
+        self.gate.current_report()
+    }
+
+    async fn handle_call(&self, call: Call, config: Value) -> Result<Report> {
+        if call == Call::Configure {
+            let settings = serde_json::from_value(config);
+            return self.panel.configure(Configs {
+                learner: Some(settings.map_err(|error| Error::BadConfig(error.to_string()))?),
+                collector: None,
+            });
         }
-        let ranks = self.endpoint.list_ranks().await?;
-        let ranks: Vec<_> = ranks
-            .iter()
-            .map(|url| Address::parse(url))
-            .collect::<Result<_>>()?;
-        let head = ranks.first().cloned().ok_or(Error::NoHead)?;
-        let url = format!("http://{}/status", head.url);
-        let answer = self.client.get(&url).timeout(STATUS_TIMEOUT).send().await;
-        let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
-        if !answer.status().is_success() {
-            return Err(Error::NoHead);
-        }
-        self.ranks.set_ranks(ranks);
-        Ok(head)
+        self.panel.handle_call(call, || self.list_members()).await
     }
 }
 
@@ -191,17 +162,12 @@ async fn post_task(
     let Some(in_flight) = aggregator.gate.try_admit() else {
         return task_response::<LearnerReport>(Err(Error::Paused));
     };
-    let outcome = match aggregator.ranks.idle_rank_error() {
-        Some(idle) => Err(idle),
-        None => aggregator.run_task(&task).await,
-    };
+    let outcome = aggregator.run_task(&task).await;
     match &outcome {
         Ok(report) => {
             aggregator.gate.set_stats(report.stats());
             in_flight.complete(report.poll_result());
         }
-        // The idle rank is logged when it is detected.
-        Err(Error::RankIdle { .. }) => {}
         Err(error) => tracing::error!("task failed: {}", chain(error)),
     }
     task_response(outcome)

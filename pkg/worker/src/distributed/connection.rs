@@ -36,11 +36,10 @@ pub(super) enum Message {
     Lost { rank: u32, reason: String },
 }
 
-/// A task with its seed and settings.
+/// A task with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct GroupTask {
     pub(super) task: LearnerTask,
-    pub(super) seed: u64,
     pub(super) settings: Settings,
 }
 

@@ -16,7 +16,6 @@ pub mod aggregator;
 mod connection;
 pub(crate) mod process_group;
 pub(crate) mod rank_config;
-mod rank_group;
 mod rank_worker;
 mod rank_zero;
 mod rendezvous;

@@ -48,15 +48,14 @@ impl Worker for RankWorker {
         let Some((number, call)) = self.group.poll_task(TASK_WAIT)? else {
             return Ok(PollResult::NOTHING);
         };
-        let loaded = self.learner.load_task(&call.task, &call.settings);
+        let loaded = self.learner.load_task(&call.task);
         if let Err(error) = &loaded {
             tracing::error!("task failed: {}", chain(error));
         }
         let Some(mut loaded) = self.group.join_task(number, loaded)? else {
             return Ok(PollResult::NOTHING);
         };
-        let progress = call.task.progress;
-        let trained = loaded.train_model(&call.settings, progress, call.seed, &mut self.group);
+        let trained = loaded.train_model(&call.settings, &call.task, &mut self.group);
         if let Err(error @ Error::Diverged) = &trained {
             // All ranks detect this at the same step, and rank 0 reports it.
             tracing::error!("task failed: {}", chain(error));
@@ -64,7 +63,7 @@ impl Worker for RankWorker {
         }
         self.stats = trained?.stats();
         Ok(PollResult {
-            samples: loaded.frames,
+            samples: loaded.frame_count(),
             batches: 1,
         })
     }

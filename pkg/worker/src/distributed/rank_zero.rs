@@ -20,23 +20,14 @@ impl RankZeroWorker {
         Self { learner, group }
     }
 
-    fn train_with_group(&mut self, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
+    fn train_with_group(&mut self, task: LearnerTask) -> Result<LearnerReport> {
         let Self { learner, group } = self;
         let settings = learner.current_config();
-        let call = GroupTask {
-            task,
-            seed,
-            settings,
-        };
-        let mut loaded =
-            group.begin_task(&call, || learner.load_task(&call.task, &call.settings))?;
+        let call = GroupTask { task, settings };
+        let mut loaded = group.begin_task(&call, || learner.load_task(&call.task))?;
         // Use the values after a JSON round trip, so that all ranks compute with the same numbers.
-        let GroupTask {
-            task,
-            seed,
-            settings,
-        } = call.as_sent()?;
-        let losses = loaded.train_model(&settings, task.progress, seed, group)?;
+        let GroupTask { task, settings } = call.as_sent()?;
+        let losses = loaded.train_model(&settings, &task, group)?;
         learner.store_model(&task, &loaded, losses)
     }
 }
@@ -48,14 +39,6 @@ impl TaskWorker for RankZeroWorker {
 
     const ROLE: Role = Role::Learner;
 
-    fn pod_name(&self) -> &str {
-        self.learner.pod_name()
-    }
-
-    fn replica_index(&self) -> u64 {
-        self.learner.replica_index()
-    }
-
     fn current_config(&self) -> Settings {
         self.learner.current_config()
     }
@@ -64,9 +47,8 @@ impl TaskWorker for RankZeroWorker {
         self.learner.configure(settings)
     }
 
-    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
-        let seed = task.seed.unwrap_or(fallback_seed);
-        let result = self.train_with_group(task, seed);
+    fn run_task(&mut self, task: LearnerTask) -> Result<LearnerReport> {
+        let result = self.train_with_group(task);
         if let Err(Error::RankLost { rank, source }) = &result {
             self.group.abort(*rank, &source.to_string());
         }

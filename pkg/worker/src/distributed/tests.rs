@@ -14,7 +14,6 @@ use super::{
     *,
 };
 use crate::{
-    environment::game::Game,
     learner::settings::Settings,
     lifecycle::{
         report::{PollResult, Report},
@@ -28,10 +27,7 @@ use crate::{
         tasks::TaskWorker,
         wire::{Envelope, LearnerReport, LearnerTask},
     },
-    sampler::{
-        pipeline::{Pipeline, Sampler},
-        sampling::Sampling,
-    },
+    sampler::{pipeline::Pipeline, sampling::Sampling},
     storage::{Storage, frames},
 };
 
@@ -43,16 +39,11 @@ const PATIENT: Timeouts = Timeouts {
 };
 
 fn new_learner(storage: &Storage) -> Learner {
-    let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
-        "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
-        "KUBERNETES_POD_NAME" => Some("pole-ddp-learner-00001".into()),
-        _ => None,
-    });
     let settings = Settings {
         num_epochs: 2,
         ..Settings::default()
     };
-    Learner::new(environment.unwrap(), storage.clone(), settings)
+    Learner::new(storage.clone(), settings)
 }
 
 /// Stores a model, frames that it collected, and the task to train on them.
@@ -60,25 +51,23 @@ fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
     let mut rng = StdRng::seed_from_u64(7);
-    let model = Model::random(Game::CartPole, &mut rng);
+    let model = Model::random(&mut rng);
     let path = |name: &str| storage.root().join(name);
     let model_path = path(&model_file(0));
     storage.write(&model_path, &model.encode()).unwrap();
     // Not a whole number of batches.
     let mut sampler = Pipeline::new(Sampling::default()).unwrap();
     let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
-    let encoded = frames::encode(Game::CartPole, 0, &played);
+    let encoded = frames::encode(&played);
     storage
         .write(&path("frames.safetensors"), &encoded)
         .unwrap();
     let task = LearnerTask {
-        game: Game::CartPole,
         run: storage.root().to_owned(),
         frames: vec![path("frames.safetensors")],
-        model_version: 0,
         model_path,
         progress: 1.0 / 3.0,
-        seed: Some(5),
+        seed: 5,
     };
     (folder, storage, task)
 }
@@ -142,7 +131,7 @@ fn train_with(world_size: u32) -> (Model, LearnerReport) {
         let own = own.clone();
         move |group| poll_until_done(&mut RankWorker::new(own.clone(), group)).unwrap()
     });
-    let report = RankZeroWorker::new(own, group).run_task(task, 0).unwrap();
+    let report = RankZeroWorker::new(own, group).run_task(task).unwrap();
     for other in others {
         assert_eq!((other.join().unwrap().samples, report.frames), (500, 500));
     }
@@ -169,7 +158,7 @@ fn distance(one: &Model, other: &Model) -> f64 {
 #[test]
 fn ranks_train_same_model_as_one_process() {
     let (_folder, storage, task) = store_task();
-    let report = new_learner(&storage).run_task(task.clone(), 0).unwrap();
+    let report = new_learner(&storage).run_task(task.clone()).unwrap();
     let alone = Model::decode(&storage.read(&report.model_path).unwrap()).unwrap();
     let before = Model::decode(&storage.read(&task.model_path).unwrap()).unwrap();
     assert!(distance(&alone, &before) > 1e-4, "it learned");
@@ -219,14 +208,12 @@ fn lost_rank_ends_step_for_all_ranks() {
                     break called;
                 }
             };
-            let loaded = own.load_task(&call.task, &call.settings);
+            let loaded = own.load_task(&call.task);
             assert!(group.join_task(number, loaded)?.is_some());
             Ok(())
         }
     });
-    let error = RankZeroWorker::new(own, group)
-        .run_task(task, 0)
-        .unwrap_err();
+    let error = RankZeroWorker::new(own, group).run_task(task).unwrap_err();
     assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
     assert!(error.is_fatal());
     assert_eq!(error.exit_code(), 1);
@@ -272,14 +259,14 @@ fn paused_rank_fails_task_only() {
     });
     let mut leader = RankZeroWorker::new(own, group);
     for _ in 0..2 {
-        let error = leader.run_task(task.clone(), 0).unwrap_err();
+        let error = leader.run_task(task.clone()).unwrap_err();
         assert!(matches!(error, Error::RankAbsent(1)), "{error}");
         assert!(!error.is_fatal());
     }
     resume.send(()).unwrap();
     // The rank may need time to skip the cancelled tasks.
     let report = loop {
-        match leader.run_task(task.clone(), 0) {
+        match leader.run_task(task.clone()) {
             Err(Error::RankAbsent(1)) => {}
             done => break done.unwrap(),
         }
@@ -303,7 +290,7 @@ fn rank_load_failure_fails_task_with_reason() {
     });
     let mut leader = RankZeroWorker::new(own, group);
     for _ in 0..2 {
-        let error = leader.run_task(task.clone(), 0).unwrap_err();
+        let error = leader.run_task(task.clone()).unwrap_err();
         assert!(!error.is_fatal());
         let error = error.to_string();
         assert!(

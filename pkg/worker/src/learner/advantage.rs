@@ -2,6 +2,7 @@
 
 use crate::{
     Result,
+    environment::OBSERVATION_SIZE,
     model::{network::Network, policy::Policy},
     sampler::rollout::Trajectory,
 };
@@ -29,11 +30,10 @@ pub(crate) fn build_samples(
     discount: f64,
     trace: f64,
 ) -> Result<Vec<Sample>> {
-    let width = policy.game().rules().observation_size();
     let network = Network::new(policy)?;
     let mut samples = Vec::new();
     for trajectory in trajectories {
-        let observations = || trajectory.observations.chunks_exact(width);
+        let observations = || trajectory.observations.chunks_exact(OBSERVATION_SIZE);
         let values = network.evaluate_states(observations())?;
         let advantages = compute_advantages(
             &values,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The settings of PPO. The defaults solve `CartPole` and `Acrobot` with each tested seed.
+/// The settings of PPO. The defaults solve `CartPole` with each tested seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -29,8 +29,6 @@ pub struct Settings {
     pub entropy: f64,
     /// Maximum norm of the gradient.
     pub gradient_norm: f64,
-    /// Maximum policy lag in versions; older frames are dropped.
-    pub max_policy_lag: u64,
 }
 
 impl Default for Settings {
@@ -45,7 +43,6 @@ impl Default for Settings {
             num_batches_per_epoch: None,
             entropy: 0.005,
             gradient_norm: 0.5,
-            max_policy_lag: 20,
         }
     }
 }
@@ -63,7 +60,6 @@ impl Settings {
             num_batches_per_epoch,
             entropy,
             gradient_norm,
-            max_policy_lag: _,
         } = self;
         let above = |number: f64| number.is_finite() && number > 0.0;
         let is_share = |number| (0.0..=1.0).contains(&number);

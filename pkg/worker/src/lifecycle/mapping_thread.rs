@@ -22,33 +22,18 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub struct MappingThread {
     name: &'static str,
     stopping: Arc<AtomicBool>,
-    state: State,
-}
-
-enum State {
-    Ready(Box<dyn FnOnce() + Send>),
-    Started(JoinHandle<()>),
-    Over,
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Ready(_) => "Ready",
-            Self::Started(_) => "Started",
-            Self::Over => "Over",
-        })
-    }
+    /// None after it was joined.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl MappingThread {
-    /// A thread that is not started. Without a downstream queue, results are dropped.
-    pub fn new<I, O>(
+    /// Starts a thread.
+    pub fn start<I, O>(
         name: &'static str,
         mut map: impl FnMut(I) -> O + Send + 'static,
         upstream: Receiver<I>,
-        downstream: Option<Sender<O>>,
-    ) -> Self
+        downstream: Sender<O>,
+    ) -> Result<Self>
     where
         I: Send + 'static,
         O: Send + 'static,
@@ -62,35 +47,18 @@ impl MappingThread {
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                let mapped = map(item);
-                let sent = downstream.as_ref().map(|queue| queue.send(mapped));
-                if matches!(sent, Some(Err(_))) {
+                if downstream.send(map(item)).is_err() {
                     return;
                 }
             }
         };
-        Self {
+        let builder = Builder::new().name(name.to_owned());
+        let thread = builder.spawn(run).map_err(Error::Thread)?;
+        Ok(Self {
             name,
             stopping,
-            state: State::Ready(Box::new(run)),
-        }
-    }
-
-    /// Starts the thread; a second call does nothing.
-    pub fn start(&mut self) -> Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(run) => {
-                let builder = Builder::new().name(self.name.to_owned());
-                State::Started(builder.spawn(run).map_err(Error::Thread)?)
-            }
-            other => other,
-        };
-        Ok(())
-    }
-
-    /// Whether the thread runs.
-    pub fn is_alive(&self) -> bool {
-        matches!(&self.state, State::Started(thread) if !thread.is_finished())
+            thread: Some(thread),
+        })
     }
 
     /// Stops the thread after the current item.
@@ -103,13 +71,8 @@ impl MappingThread {
     /// # Errors
     /// [`Error::Panicked`] if the mapping panicked.
     pub fn join(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Started(thread) => thread.join().map_err(|_| Error::Panicked(self.name)),
-            other => {
-                self.state = other;
-                Ok(())
-            }
-        }
+        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| Error::Panicked(self.name))
     }
 }
 
@@ -135,19 +98,13 @@ mod tests {
             seen += item;
             seen
         };
-        let mut thread = MappingThread::new("sums", map, items, Some(downstream));
-        assert!(!thread.is_alive());
-        upstream.send(1).unwrap();
-        thread.join().unwrap();
-        thread.start().unwrap();
-        thread.start().unwrap();
-        assert!(thread.is_alive());
-        for item in 2..=4 {
+        let mut thread = MappingThread::start("sums", map, items, downstream).unwrap();
+        for item in 1..=4 {
             upstream.send(item).unwrap();
         }
         drop(upstream);
         thread.join().unwrap();
-        assert!(!thread.is_alive());
+        thread.join().unwrap();
         assert_eq!(mapped.iter().collect::<Vec<_>>(), [1, 3, 6, 10]);
     }
 
@@ -163,8 +120,7 @@ mod tests {
             resumed.recv().unwrap();
             item
         };
-        let mut thread = MappingThread::new("stopped", map, items, Some(downstream));
-        thread.start().unwrap();
+        let mut thread = MappingThread::start("stopped", map, items, downstream).unwrap();
         upstream.send(1).unwrap();
         upstream.send(2).unwrap();
         assert_eq!(has_started.recv(), Ok(1));
@@ -174,26 +130,8 @@ mod tests {
         assert_eq!(mapped.iter().collect::<Vec<_>>(), [1]);
         // An idle thread also notices the stop.
         let (_upstream, items) = channel::<u32>();
-        let mut thread = MappingThread::new("idle", |_| (), items, None);
-        thread.start().unwrap();
+        let mut thread = MappingThread::start("idle", |_| (), items, channel().0).unwrap();
         thread.stop();
-        thread.join().unwrap();
-    }
-
-    #[test]
-    fn mapping_without_downstream_queue_works() {
-        let (upstream, items) = channel();
-        let (sink, drain) = channel();
-        let mut thread = MappingThread::new(
-            "sink",
-            move |item: u32| sink.send(item).unwrap(),
-            items,
-            None,
-        );
-        thread.start().unwrap();
-        upstream.send(5).unwrap();
-        assert_eq!(drain.recv(), Ok(5));
-        drop(upstream);
         thread.join().unwrap();
     }
 
@@ -202,8 +140,7 @@ mod tests {
         let (upstream, items) = channel();
         let (downstream, mapped) = channel();
         let map = |item: u32| assert!(item > 0, "none");
-        let mut thread = MappingThread::new("panics", map, items, Some(downstream));
-        thread.start().unwrap();
+        let mut thread = MappingThread::start("panics", map, items, downstream).unwrap();
         upstream.send(0).unwrap();
         assert!(mapped.recv().is_err());
         let error = thread.join().unwrap_err();
@@ -211,8 +148,8 @@ mod tests {
         let (upstream, items) = channel();
         let (downstream, mapped) = channel();
         drop(mapped);
-        let mut thread = MappingThread::new("unread", |item: u32| item, items, Some(downstream));
-        thread.start().unwrap();
+        let mut thread =
+            MappingThread::start("unread", |item: u32| item, items, downstream).unwrap();
         upstream.send(1).unwrap();
         thread.join().unwrap();
     }

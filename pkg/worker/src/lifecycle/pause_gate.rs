@@ -58,12 +58,6 @@ impl PauseGate {
         self.apply_call(Call::Configure, apply_settings)
     }
 
-    /// The status, or none while tasks that were admitted before a pause are in flight.
-    pub fn settled_status(&self) -> Option<Status> {
-        let status = self.report.borrow().status;
-        (status.is_running() || *self.in_flight.borrow() == 0).then_some(status)
-    }
-
     /// Subscribes to the report.
     pub fn subscribe(&self) -> watch::Receiver<Report> {
         self.report.subscribe()
@@ -93,17 +87,6 @@ impl PauseGate {
     /// Sets the numbers that are reported in addition to the counts.
     pub fn set_stats(&self, stats: Stats) {
         self.report.send_modify(|report| report.stats = stats);
-    }
-
-    /// Sets or removes one number of the stats.
-    pub fn set_stat(&self, name: &'static str, value: Option<f64>) {
-        self.report.send_if_modified(|report| {
-            let before = match value {
-                Some(value) => report.stats.insert(name.into(), value),
-                None => report.stats.remove(name),
-            };
-            before != value
-        });
     }
 
     /// Whether the gate admits tasks.

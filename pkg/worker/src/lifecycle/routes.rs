@@ -16,7 +16,7 @@ use crate::{
         report::Report,
         status::{Call, CallError},
     },
-    protocol::{config, wire::Envelope},
+    protocol::wire::Envelope,
 };
 
 /// The handler behind the life-cycle routes.
@@ -71,7 +71,9 @@ fn parse_call(call: &str, body: &[u8]) -> Result<(Call, Value)> {
     let config = match body {
         // An empty body configures the defaults.
         [] => json!({}),
-        body => config::parse_config(body)?,
+        body => {
+            serde_json::from_slice(body).map_err(|error| Error::BadConfig(error.to_string()))?
+        }
     };
     Ok((call, config))
 }

@@ -5,8 +5,7 @@ use std::path::Path;
 use rand::Rng;
 
 use crate::{
-    Error, Result,
-    environment::Game,
+    Result,
     model::{adam::Adam, policy::Policy},
     storage::{
         Storage,
@@ -32,30 +31,17 @@ pub struct Model {
 
 impl Model {
     /// The first model of a training.
-    pub fn random(game: Game, rng: &mut impl Rng) -> Self {
+    pub fn random(rng: &mut impl Rng) -> Self {
         Self {
             version: 0,
-            policy: Policy::random(game, rng),
-            adam: Adam::new(Policy::parameter_count(game)),
+            policy: Policy::random(rng),
+            adam: Adam::new(Policy::parameter_count()),
         }
     }
 
-    /// Loads a model and checks its game and version.
-    pub fn load_checked(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
-        let model = Self::decode(&storage.read(path)?)?;
-        let other = model.policy.game();
-        if other != game {
-            return Err(Error::BadTask(format!(
-                "the environment of the model is {other}, not {game}"
-            )));
-        }
-        if model.version != version {
-            return Err(Error::BadTask(format!(
-                "the model is version {}, not {version}",
-                model.version
-            )));
-        }
-        Ok(model)
+    /// Loads a model.
+    pub fn load(storage: &Storage, path: &Path) -> Result<Self> {
+        Self::decode(&storage.read(path)?)
     }
 
     /// Encodes a model file: the weights and biases of each layer, and their running means as
@@ -71,7 +57,7 @@ impl Model {
 
     /// The file, before it is encoded.
     pub(crate) fn to_tensors(&self) -> TensorFile {
-        let mut file = TensorFile::new(self.policy.game())
+        let mut file = TensorFile::default()
             .with_value("version", &self.version)
             .with_value("step", &self.adam.step);
         for (group, mut numbers) in [
@@ -90,7 +76,7 @@ impl Model {
 
     /// Reads the model from a file.
     pub(crate) fn from_tensors(file: &ReadTensors<'_>) -> Result<Self> {
-        let mut policy = Policy::zeroed(file.game()?);
+        let mut policy = Policy::zeroed();
         let read_group = |group: &str| {
             let mut numbers = Vec::new();
             for (name, shape) in policy.tensor_shapes() {
@@ -133,51 +119,23 @@ mod tests {
 
     #[test]
     fn model_round_trip() {
-        for game in Game::ALL {
-            let mut model = Model::random(game, &mut StdRng::seed_from_u64(1));
-            model.version = 12;
-            model.adam.step = 34;
-            model.adam.mean[5] = 0.25;
-            model.adam.square[6] = 0.75;
-            assert_eq!(Model::decode(&model.encode()).unwrap(), model);
-        }
-    }
-
-    #[test]
-    fn model_of_other_environment_is_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let storage = Storage::open(folder.path()).unwrap();
-        let path = folder.path().join("model");
-        let model = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
-        storage.write(&path, &model.encode()).unwrap();
-        let load = |game| Model::load_checked(&storage, &path, game, 0);
-        assert_eq!(load(Game::Acrobot).unwrap(), model);
-        let error = load(Game::CartPole).unwrap_err().to_string();
-        assert!(error.contains("is Acrobot-v1, not CartPole-v1"), "{error}");
+        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
+        model.version = 12;
+        model.adam.step = 34;
+        model.adam.mean[5] = 0.25;
+        model.adam.square[6] = 0.75;
+        assert_eq!(Model::decode(&model.encode()).unwrap(), model);
     }
 
     #[test]
     fn model_with_invalid_size_or_values_is_rejected() {
-        let empty = TensorFile::new(Game::CartPole)
+        let empty = TensorFile::default()
             .with_value("version", &1)
             .with_value("step", &1);
         assert!(Model::decode(&empty.encode()).is_err());
-        let other = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
-        let other = other
-            .to_tensors()
-            .with_value("environment", &Game::CartPole);
-        let error = Model::decode(&other.encode()).unwrap_err().to_string();
-        assert!(
-            error.contains("shape of exp_avg.actor.0.weights"),
-            "{error}"
-        );
-        let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
         model.adam.mean[0] = f64::NAN;
-        assert!(
-            Model::decode(&model.encode())
-                .unwrap_err()
-                .to_string()
-                .contains("not finite")
-        );
+        let error = Model::decode(&model.encode()).unwrap_err().to_string();
+        assert!(error.contains("not finite"), "{error}");
     }
 }

@@ -3,14 +3,13 @@
 
 use candle_core::{D, Device, Tensor, Var};
 
-use crate::{Result, environment::game::Game, model::policy::Policy};
+use crate::{Result, environment::SCALE, model::policy::Policy};
 
 const CPU: Device = Device::Cpu;
 
 /// A policy as tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
-    game: Game,
     actor: Vec<Dense>,
     critic: Vec<Dense>,
 }
@@ -55,15 +54,9 @@ impl Network {
         };
         let [actor, critic] = policy.network_layers();
         Ok(Self {
-            game: policy.game(),
             actor: layers(actor)?,
             critic: layers(critic)?,
         })
-    }
-
-    /// The environment.
-    pub(crate) const fn game(&self) -> Game {
-        self.game
     }
 
     /// The parameters, in the order of the policy.
@@ -74,17 +67,15 @@ impl Network {
 
     /// Scaled observations, one row each.
     pub(crate) fn feature_tensor<'a>(
-        &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Tensor> {
-        let scale = self.game.rules().scale;
         let scaled = observations.flat_map(|observation| {
-            let numbers = observation.iter().zip(scale);
+            let numbers = observation.iter().zip(SCALE);
             numbers.map(|(value, scale)| scale * f64::from(*value))
         });
         let numbers: Vec<f64> = scaled.collect();
-        let rows = numbers.len() / scale.len();
-        Ok(Tensor::from_vec(numbers, (rows, scale.len()), &CPU)?)
+        let rows = numbers.len() / SCALE.len();
+        Ok(Tensor::from_vec(numbers, (rows, SCALE.len()), &CPU)?)
     }
 
     /// Log probabilities of the actions, one row per row of features.
@@ -99,12 +90,6 @@ impl Network {
         Ok(forward_layers(&self.critic, features)?)
     }
 
-    /// A network with the observation size of another game, whose computation fails.
-    #[cfg(test)]
-    pub(crate) fn with_wrong_game(self, game: Game) -> Self {
-        Self { game, ..self }
-    }
-
     /// Logits of the actions of all observations.
     pub(crate) fn action_logits<'a>(
         &self,
@@ -112,7 +97,7 @@ impl Network {
     ) -> Result<Vec<f64>> {
         tensor_values(&forward_layers(
             &self.actor,
-            &self.feature_tensor(observations)?,
+            &Self::feature_tensor(observations)?,
         )?)
     }
 
@@ -121,7 +106,7 @@ impl Network {
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Vec<f64>> {
-        tensor_values(&self.state_values(&self.feature_tensor(observations)?)?)
+        tensor_values(&self.state_values(&Self::feature_tensor(observations)?)?)
     }
 }
 
@@ -159,30 +144,27 @@ mod tests {
     #[test]
     fn logits_do_not_depend_on_batch() {
         let mut rng = StdRng::seed_from_u64(4);
-        for game in Game::ALL {
-            let network = Network::new(&Policy::random(game, &mut rng)).unwrap();
-            let rules = game.rules();
-            let seen: Vec<f32> = (0..70 * rules.observation_size())
-                .map(|_| rng.random_range(-2.0..2.0))
+        let network = Network::new(&Policy::random(&mut rng)).unwrap();
+        let seen: Vec<f32> = (0..70 * SCALE.len())
+            .map(|_| rng.random_range(-2.0..2.0))
+            .collect();
+        let seen: Vec<_> = seen.chunks_exact(SCALE.len()).collect();
+        let alone: Vec<_> = seen
+            .iter()
+            .flat_map(|one| network.action_logits([*one].into_iter()).unwrap())
+            .collect();
+        for rows in [2, 3, 5, 8, 33, 70] {
+            let batched: Vec<_> = seen
+                .chunks(rows)
+                .flat_map(|some| network.action_logits(some.iter().copied()).unwrap())
                 .collect();
-            let seen: Vec<_> = seen.chunks_exact(rules.observation_size()).collect();
-            let alone: Vec<_> = seen
-                .iter()
-                .flat_map(|one| network.action_logits([*one].into_iter()).unwrap())
-                .collect();
-            for rows in [2, 3, 5, 8, 33, 70] {
-                let batched: Vec<_> = seen
-                    .chunks(rows)
-                    .flat_map(|some| network.action_logits(some.iter().copied()).unwrap())
-                    .collect();
-                assert_eq!(batched, alone, "{game}, {rows} at once");
-            }
+            assert_eq!(batched, alone, "{rows} at once");
         }
     }
 
     #[test]
     fn parameters_are_in_policy_order() {
-        let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        let policy = Policy::random(&mut StdRng::seed_from_u64(1));
         let network = Network::new_trainable(&policy).unwrap();
         let all = network
             .parameters()

@@ -3,33 +3,29 @@
 
 use rand::{Rng, RngExt};
 
-use crate::environment::Game;
+use crate::environment::{ACTIONS, OBSERVATION_SIZE};
 
 /// Width of both hidden layers of stored policies.
 const HIDDEN: usize = 32;
 
-/// Actor and critic of a game. All parameters are in one vector: of each layer the weights, input
+/// Actor and critic. All parameters are in one vector: of each layer the weights, input
 /// by input, then the biases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    game: Game,
     hidden: usize,
     parameters: Vec<f64>,
 }
 
 impl Policy {
     /// A random policy that chooses actions almost uniformly.
-    pub fn random(game: Game, rng: &mut impl Rng) -> Self {
-        Self::with_hidden_width(game, HIDDEN, rng)
+    pub fn random(rng: &mut impl Rng) -> Self {
+        Self::with_hidden_width(HIDDEN, rng)
     }
 
     /// A policy with another hidden width, for benchmarks.
-    pub fn with_hidden_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
+    pub fn with_hidden_width(hidden: usize, rng: &mut impl Rng) -> Self {
         let mut parameters = Vec::new();
-        for (sizes, output_gain) in [
-            (actor_sizes(game, hidden), 0.01),
-            (critic_sizes(game, hidden), 1.0),
-        ] {
+        for (sizes, output_gain) in [(actor_sizes(hidden), 0.01), (critic_sizes(hidden), 1.0)] {
             let last = sizes.len() - 2;
             for (layer, pair) in sizes.windows(2).enumerate() {
                 let (inputs, outputs) = (pair[0], pair[1]);
@@ -40,19 +36,14 @@ impl Policy {
                 parameters.extend(std::iter::repeat_n(0.0, outputs));
             }
         }
-        Self {
-            game,
-            hidden,
-            parameters,
-        }
+        Self { hidden, parameters }
     }
 
     /// A policy whose parameters are all 0.
-    pub(crate) fn zeroed(game: Game) -> Self {
+    pub(crate) fn zeroed() -> Self {
         Self {
-            game,
             hidden: HIDDEN,
-            parameters: vec![0.0; Self::parameter_count(game)],
+            parameters: vec![0.0; Self::parameter_count()],
         }
     }
 
@@ -69,11 +60,6 @@ impl Policy {
         tensors
     }
 
-    /// The environment.
-    pub const fn game(&self) -> Game {
-        self.game
-    }
-
     /// All parameters, actor first.
     pub fn parameters(&self) -> &[f64] {
         &self.parameters
@@ -84,31 +70,27 @@ impl Policy {
         &mut self.parameters
     }
 
-    /// Number of parameters of every policy for this game.
-    pub fn parameter_count(game: Game) -> usize {
-        parameter_total(&actor_sizes(game, HIDDEN)) + parameter_total(&critic_sizes(game, HIDDEN))
+    /// Number of parameters of every stored policy.
+    pub fn parameter_count() -> usize {
+        parameter_total(&actor_sizes(HIDDEN)) + parameter_total(&critic_sizes(HIDDEN))
     }
 
     /// Layer sizes of actor and critic, and the parameters of each.
     pub(crate) fn network_layers(&self) -> [([usize; 4], &[f64]); 2] {
-        let actor = actor_sizes(self.game, self.hidden);
+        let actor = actor_sizes(self.hidden);
         let (actors, critics) = self.parameters.split_at(parameter_total(&actor));
-        [
-            (actor, actors),
-            (critic_sizes(self.game, self.hidden), critics),
-        ]
+        [(actor, actors), (critic_sizes(self.hidden), critics)]
     }
 }
 
 /// Layer sizes of the actor: observation to one logit per action.
-const fn actor_sizes(game: Game, hidden: usize) -> [usize; 4] {
-    let rules = game.rules();
-    [rules.observation_size(), hidden, hidden, rules.actions]
+const fn actor_sizes(hidden: usize) -> [usize; 4] {
+    [OBSERVATION_SIZE, hidden, hidden, ACTIONS]
 }
 
 /// Layer sizes of the critic: observation to expected return.
-const fn critic_sizes(game: Game, hidden: usize) -> [usize; 4] {
-    [game.rules().observation_size(), hidden, hidden, 1]
+const fn critic_sizes(hidden: usize) -> [usize; 4] {
+    [OBSERVATION_SIZE, hidden, hidden, 1]
 }
 
 /// Number of weights and biases of layers with these sizes.

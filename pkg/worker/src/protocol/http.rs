@@ -23,20 +23,9 @@ pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
 }
 
 fn client_builder() -> reqwest::ClientBuilder {
-    // TLS is compiled in for buckets, and a client needs a provider.
-    provide_tls();
-    // All called servers are inside the cluster: no TLS, no proxy, no redirects.
+    // All called servers are inside the cluster: no proxy, no redirects.
     Client::builder()
-        .tls_certs_only([])
         .connect_timeout(CONNECT_TIMEOUT)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
-}
-
-/// Installs the TLS provider, which clients require. See docs/decisions/0006.
-pub(crate) fn provide_tls() {
-    // Another part of the process may have installed it.
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
 }

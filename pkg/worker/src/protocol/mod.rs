@@ -1,7 +1,6 @@
 //! The protocol of replicas: tasks, reports, environment variables; and the process that serves it.
 
 pub(crate) mod address;
-pub mod config;
 pub mod env;
 pub mod http;
 pub mod idle;

@@ -2,15 +2,14 @@
 
 use std::{
     future::{Future, IntoFuture},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::Duration,
 };
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::State,
     http::StatusCode,
-    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -24,36 +23,16 @@ use crate::{
     },
     protocol::{
         tasks::{Queue, TaskLoop, TaskWorker},
-        wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_bad_task_status},
+        wire::{Failure, TAKES_NO_TASK, is_bad_task_status},
     },
 };
 
-/// Maximum request body: tasks contain paths only.
-const BODY_LIMIT: usize = 64 << 10;
-/// Timeout of a request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(180);
-/// Timeout of a task; the caller may use a shorter one.
+/// Maximum timeout of a task.
 pub const TASK_LIMIT: Duration = Duration::from_secs(3600);
-/// Path of the task route.
-const TASK: &str = "/task";
-
 /// Maximum time to finish responses after the worker has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The response of `/status`.
-#[derive(Clone, Debug, Serialize)]
-struct Status {
-    role: Role,
-    pod: String,
-    replica_index: u64,
-    busy: bool,
-    tasks_done: u64,
-    tasks_failed: u64,
-}
-
 struct Shared<W: TaskWorker> {
-    pod: String,
-    replica_index: u64,
     queue: Arc<Queue<W>>,
     control: WorkerControl,
 }
@@ -73,15 +52,16 @@ pub async fn serve<W: TaskWorker>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let queue = Arc::new(Queue::new());
-    let (pod, replica_index) = (worker.pod_name().to_owned(), worker.replica_index());
     let config = worker.current_config();
-    let life = launch_worker(TaskLoop::new(worker, queue.clone()), config)?;
-    let router = task_router(Shared {
-        pod,
-        replica_index,
+    let life = launch_worker(TaskLoop::start(worker, queue.clone())?, config)?;
+    let shared = Shared {
         queue,
         control: life.control.clone(),
-    });
+    };
+    let router = Router::new()
+        .route("/task", post(post_task::<W>))
+        .with_state(Arc::new(shared))
+        .merge(health_route());
     serve_worker(listener, life, router, shutdown).await
 }
 
@@ -120,7 +100,7 @@ pub async fn run_with_lifecycle<T>(
     let address = listener.local_addr();
     let address = address.map_err(|source| Error::Listen { port, source })?;
     tracing::info!("serving the life cycle on port {}", address.port());
-    let router = with_limits(health_route().merge(lifecycle_routes(gate.clone())));
+    let router = health_route().merge(lifecycle_routes(gate.clone()));
     serve_while(listener, router, work).await.flatten()
 }
 
@@ -131,7 +111,7 @@ async fn serve_worker(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let LaunchedWorker { control, ended } = life;
-    let router = with_limits(router.merge(lifecycle_routes(control)));
+    let router = router.merge(lifecycle_routes(control));
     // The thread always sends its result.
     let result = async { ended.await.unwrap_or(Ok(())) };
     tokio::select! {
@@ -163,60 +143,9 @@ pub(crate) async fn serve_while<T>(
     Ok(done)
 }
 
-fn task_router<W: TaskWorker>(shared: Shared<W>) -> Router {
-    Router::new()
-        .route("/status", get(get_status::<W>))
-        .route(TASK, post(post_task::<W>))
-        .with_state(Arc::new(shared))
-        .merge(health_route())
-}
-
 /// The route `/healthz`.
 pub(crate) fn health_route() -> Router {
     Router::new().route("/healthz", get(async || "ok"))
-}
-
-/// Limits the time and the size of requests.
-pub(crate) fn with_limits(router: Router) -> Router {
-    router
-        .fallback(async || envelope_error(StatusCode::NOT_FOUND, "nothing is served at this path"))
-        .method_not_allowed_fallback(async || {
-            envelope_error(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this path has no such method",
-            )
-        })
-        .layer(from_fn(limit_time))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-}
-
-fn envelope_error(status: StatusCode, why: &str) -> Response {
-    let envelope = Envelope::new_failure(why.to_owned(), serde_json::Value::Null);
-    (status, Json(envelope)).into_response()
-}
-
-async fn limit_time(request: Request, next: Next) -> Response {
-    let longest = match request.uri().path() {
-        TASK => TASK_LIMIT,
-        _ => REQUEST_LIMIT,
-    };
-    tokio::time::timeout(longest, next.run(request))
-        .await
-        .unwrap_or_else(|_| {
-            failure_response(StatusCode::GATEWAY_TIMEOUT, "the request took too long")
-        })
-}
-
-async fn get_status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
-    let status = Status {
-        role: W::ROLE,
-        pod: shared.pod.clone(),
-        replica_index: shared.replica_index,
-        busy: shared.queue.busy.load(Relaxed),
-        tasks_done: shared.queue.done.load(Relaxed),
-        tasks_failed: shared.queue.failed.load(Relaxed),
-    };
-    Json(status).into_response()
 }
 
 async fn post_task<W: TaskWorker>(
@@ -237,29 +166,22 @@ async fn post_task<W: TaskWorker>(
 pub(crate) fn task_response<R: Serialize>(outcome: Result<R>) -> Response {
     match outcome {
         Ok(report) => Json(report).into_response(),
-        Err(error) => failure_response(error_status(&error), chain(&error)),
+        Err(error) => {
+            let failure = Failure {
+                error: chain(&error),
+            };
+            (error_status(&error), Json(failure)).into_response()
+        }
     }
 }
 
 fn error_status(error: &Error) -> StatusCode {
     match error {
-        Error::Paused | Error::GivenBack { .. } | Error::RankAbsent(_) | Error::RankIdle { .. } => {
+        Error::Paused | Error::GivenBack { .. } | Error::RankAbsent(_) => {
             StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
         }
-        Error::BadTask(_) | Error::Diverged | Error::OutsideStorage { .. } => {
-            StatusCode::BAD_REQUEST
-        }
+        Error::BadTask(_) | Error::Diverged => StatusCode::BAD_REQUEST,
         Error::TaskFailed { status, .. } if is_bad_task_status(*status) => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
-}
-
-fn failure_response(status: StatusCode, error: impl Into<String>) -> Response {
-    (
-        status,
-        Json(Failure {
-            error: error.into(),
-        }),
-    )
-        .into_response()
 }

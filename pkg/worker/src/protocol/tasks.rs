@@ -5,7 +5,6 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
 };
@@ -15,7 +14,6 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, Result, chain,
-    environment::seeds::mix_seeds,
     lifecycle::{PollResult, Stats, TaskReport, Worker, mapping_thread::MappingThread},
     protocol::wire::Role,
 };
@@ -32,21 +30,14 @@ pub trait TaskWorker: Send + 'static {
     /// The role.
     const ROLE: Role;
 
-    /// Name of the pod.
-    fn pod_name(&self) -> &str;
-
-    /// Index of this replica within its role.
-    fn replica_index(&self) -> u64;
-
     /// The current configuration.
     fn current_config(&self) -> Self::Config;
 
     /// Applies a configuration.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
-    /// Runs a task. `fallback_seed` is used by tasks without a seed. May take long: it runs on its
-    /// own thread.
-    fn run_task(&mut self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
+    /// Runs a task. May take long: it runs on its own thread.
+    fn run_task(&mut self, task: Self::Task) -> Result<Self::Report>;
 
     /// Releases threads and memory until the next task.
     fn stop_workers(&mut self) {}
@@ -58,12 +49,6 @@ type Reply<W> = oneshot::Sender<Result<<W as TaskWorker>::Report>>;
 /// The queue of tasks. They run one after another: parallel tasks would only slow each other down.
 pub(crate) struct Queue<W: TaskWorker> {
     waiting: Mutex<Waiting<W>>,
-    /// Whether a task is running.
-    pub(crate) busy: AtomicBool,
-    /// Number of finished tasks.
-    pub(crate) done: AtomicU64,
-    /// Number of failed tasks.
-    pub(crate) failed: AtomicU64,
 }
 
 struct Waiting<W: TaskWorker> {
@@ -78,9 +63,6 @@ impl<W: TaskWorker> Queue<W> {
                 open: false,
                 tasks: VecDeque::new(),
             }),
-            busy: AtomicBool::new(false),
-            done: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
         }
     }
 
@@ -127,39 +109,34 @@ impl<W: TaskWorker> Queue<W> {
 /// Runs a [`TaskWorker`]. Tasks run on their own thread, so a panic is detected.
 pub(crate) struct TaskLoop<W: TaskWorker> {
     worker: Arc<Mutex<W>>,
-    replica_index: u64,
     queue: Arc<Queue<W>>,
     computing: MappingThread,
-    tasks: Sender<(W::Task, u64)>,
+    tasks: Sender<W::Task>,
     outcomes: Receiver<Result<W::Report>>,
     stats: Stats,
 }
 
 impl<W: TaskWorker> TaskLoop<W> {
-    pub(crate) fn new(worker: W, queue: Arc<Queue<W>>) -> Self {
-        let replica_index = worker.replica_index();
+    pub(crate) fn start(worker: W, queue: Arc<Queue<W>>) -> Result<Self> {
         let worker = Arc::new(Mutex::new(worker));
         let (tasks, upstream) = channel();
         let (downstream, outcomes) = channel();
         let compute = {
             let worker = worker.clone();
-            move |(task, fallback_seed)| lock_unpoisoned(&worker).run_task(task, fallback_seed)
+            move |task| lock_unpoisoned(&worker).run_task(task)
         };
-        Self {
+        Ok(Self {
             worker,
-            replica_index,
             queue,
-            computing: MappingThread::new("compute", compute, upstream, Some(downstream)),
+            computing: MappingThread::start("compute", compute, upstream, downstream)?,
             tasks,
             outcomes,
             stats: Stats::new(),
-        }
+        })
     }
 
     fn compute_task(&mut self, task: W::Task) -> Result<Result<W::Report>> {
-        let count = self.queue.done.load(Relaxed) + self.queue.failed.load(Relaxed);
-        let fallback_seed = mix_seeds(self.replica_index, count);
-        let queued = self.tasks.send((task, fallback_seed)).ok();
+        let queued = self.tasks.send(task).ok();
         let outcome = queued.and_then(|()| self.outcomes.recv().ok());
         match outcome {
             Some(outcome) => Ok(outcome),
@@ -174,7 +151,6 @@ impl<W: TaskWorker> Worker for TaskLoop<W> {
     const NAME: &'static str = W::ROLE.as_str();
 
     fn configure(&mut self, config: W::Config) -> Result<()> {
-        self.computing.start()?;
         lock_unpoisoned(&self.worker).configure(config)
     }
 
@@ -182,19 +158,14 @@ impl<W: TaskWorker> Worker for TaskLoop<W> {
         let Some((task, reply)) = self.queue.pop_task() else {
             return Ok(PollResult::NOTHING);
         };
-        self.queue.busy.store(true, Relaxed);
-        let computed = self.compute_task(task);
-        self.queue.busy.store(false, Relaxed);
-        let outcome = computed?;
+        let outcome = self.compute_task(task)?;
         let polled = match &outcome {
             Ok(report) => {
-                self.queue.done.fetch_add(1, Relaxed);
                 self.stats = report.stats();
                 report.poll_result()
             }
             // The caller decides about the task and about a replica that fails too often.
             Err(error) => {
-                self.queue.failed.fetch_add(1, Relaxed);
                 tracing::error!("task failed: {}", chain(error));
                 PollResult::NOTHING
             }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    environment::game::Game,
-    learner::{ppo::Losses, staleness::Staleness},
+    learner::ppo::Losses,
     lifecycle::report::{PollResult, Stats, TaskReport},
 };
 
@@ -89,40 +88,15 @@ pub struct Replicas {
     pub learners: Vec<String>,
 }
 
-/// The number of replicas of one role in a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
-    /// The number.
-    pub replicas: u32,
-}
-
-/// Body of a request to add or remove replicas.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeRequest {
-    /// Namespace of the job.
-    pub namespace: String,
-    /// Pod name of the coordinator.
-    pub coordinator: String,
-    /// Collectors to add or remove.
-    pub collectors: Wanted,
-    /// Learners to add or remove.
-    pub learners: Wanted,
-}
-
 /// A task for a collector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectorTask {
-    /// The environment.
-    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// The expected model version.
-    pub model_version: u64,
     /// File of the model.
     pub model_path: PathBuf,
-    /// Seed of the task; without one it is derived from the replica index and the task count.
-    #[serde(default)]
-    pub seed: Option<u64>,
+    /// Seed of all randomness.
+    pub seed: u64,
     /// The mode.
     #[serde(flatten)]
     pub work: Work,
@@ -149,8 +123,6 @@ pub enum Work {
 pub struct CollectorReport {
     /// The frame file, if frames were collected.
     pub path: Option<PathBuf>,
-    /// Size of the file in bytes.
-    pub bytes: u64,
     /// Number of steps.
     pub frames: u64,
     /// Number of ended episodes.
@@ -158,39 +130,31 @@ pub struct CollectorReport {
     /// Mean return of the episodes; 0 without any.
     pub mean_return: f64,
     /// Version of the model.
-    #[serde(default)]
     pub model_version: u64,
 }
 
 /// A task for a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerTask {
-    /// The environment.
-    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// Frame files of this model version or older ones.
+    /// Frame files.
     pub frames: Vec<PathBuf>,
-    /// The expected model version.
-    pub model_version: u64,
     /// File of the model.
     pub model_path: PathBuf,
     /// Progress of the training, in 0..=1; the learning rate decreases with it.
     pub progress: f64,
-    /// Seed of the task; without one it is derived from the replica index and the task count.
-    #[serde(default)]
-    pub seed: Option<u64>,
+    /// Seed of all randomness.
+    pub seed: u64,
 }
 
 /// The report of a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerReport {
-    /// File of the new model; of the old one if all frames were too old.
+    /// File of the new model.
     pub model_path: PathBuf,
     /// Its version.
     pub model_version: u64,
-    /// Size of the file in bytes.
-    pub bytes: u64,
     /// Frames trained on.
     pub frames: u64,
     /// Mean loss of the actor.
@@ -199,9 +163,6 @@ pub struct LearnerReport {
     pub value_loss: f64,
     /// Mean entropy of the actor.
     pub entropy: f64,
-    /// Counts of stale frames.
-    #[serde(default)]
-    pub staleness: Staleness,
 }
 
 /// Whether an HTTP status means a bad task, which no replica can run.
@@ -234,7 +195,7 @@ impl TaskReport for LearnerReport {
     fn poll_result(&self) -> PollResult {
         PollResult {
             samples: self.frames,
-            batches: u64::from(self.frames > 0),
+            batches: 1,
         }
     }
 
@@ -245,7 +206,6 @@ impl TaskReport for LearnerReport {
             entropy: self.entropy,
         };
         let mut stats = losses.stats();
-        stats.extend(self.staleness.stats());
         stats.insert("model_version".into(), self.model_version as f64);
         stats
     }
@@ -263,21 +223,6 @@ mod tests {
     use serde_json::{from_value, json, to_value};
 
     use super::*;
-
-    #[test]
-    fn change_request_matches_endpoint() {
-        let request = ChangeRequest {
-            namespace: "rl".into(),
-            coordinator: "pole-coordinator".into(),
-            collectors: Wanted { replicas: 2 },
-            learners: Wanted { replicas: 1 },
-        };
-        let body = json!({
-            "namespace": "rl", "coordinator": "pole-coordinator",
-            "collectors": {"replicas": 2}, "learners": {"replicas": 1}
-        });
-        assert_eq!(to_value(request).unwrap(), body);
-    }
 
     #[test]
     fn envelope_is_parsed_with_and_without_data() {
@@ -304,26 +249,16 @@ mod tests {
     #[test]
     fn task_json_names_mode() {
         let task = CollectorTask {
-            game: Game::Acrobot,
             run: "/storage/rl/pole/run".into(),
-            model_version: 3,
             model_path: "/storage/rl/pole/run/model-3.safetensors".into(),
-            seed: Some(7),
+            seed: 7,
             work: Work::Collect { frames: 256 },
         };
         let body = json!({
-            "run": "/storage/rl/pole/run", "model_version": 3, "seed": 7, "mode": "collect", "frames": 256,
-            "model_path": "/storage/rl/pole/run/model-3.safetensors", "game": "Acrobot-v1"
+            "run": "/storage/rl/pole/run", "seed": 7, "mode": "collect", "frames": 256,
+            "model_path": "/storage/rl/pole/run/model-3.safetensors"
         });
         assert_eq!(to_value(&task).unwrap(), body);
         assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);
-        let evaluate = json!({
-            "game": "CartPole-v1", "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
-        });
-        let task: CollectorTask = from_value(evaluate).unwrap();
-        assert_eq!(
-            (task.work, task.seed),
-            (Work::Evaluate { episodes: 25 }, None)
-        );
     }
 }

@@ -1,9 +1,12 @@
 use std::sync::Arc;
 
-use crate::sampler::{
-    event_loop::{Component, Slot},
-    shared_buffers::SharedBuffers,
-    signal::Signal,
+use crate::{
+    environment::OBSERVATION_SIZE,
+    sampler::{
+        event_loop::{Component, Slot},
+        shared_buffers::SharedBuffers,
+        signal::Signal,
+    },
 };
 
 /// Builds a data set from trajectory buffers: copies the steps of each environment to their place.
@@ -45,7 +48,7 @@ impl Batcher {
                 order.max_frames_per_env(sampling),
             );
             let mut dataset = self.shared.lock_dataset(self.dataset);
-            dataset.reset_shape(0, 0, rows, columns, order.observation_size());
+            dataset.reset_shape(0, 0, rows, columns, OBSERVATION_SIZE);
         }
     }
 
@@ -81,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        environment::{game::Game, world::Ending},
+        environment::Ending,
         model::{network::Network, policy::Policy},
         protocol::wire::Work,
         sampler::{
@@ -102,7 +105,7 @@ mod tests {
             batched_sampling,
             ..Sampling::default()
         }));
-        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let policy = Policy::random(&mut StdRng::seed_from_u64(1));
         shared.publish_order(Order {
             network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 5 },

@@ -1,10 +1,9 @@
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    environment::{Ending, seeds::mix_seeds},
+    environment::{Ending, EnvFactory, EnvInstance, mix_seeds},
     protocol::wire::Work,
     sampler::{
-        env_instance::{EnvFactory, EnvInstance},
         sampling::Sampling,
         shared_buffers::{Order, share_of},
     },
@@ -36,7 +35,7 @@ impl EnvRunner {
         (left > 0).then(|| {
             let mut rng = new_generator(order, environment);
             Self {
-                play: maker(order.network.game(), &mut rng),
+                play: maker(&mut rng),
                 rng,
                 left,
                 key: environment,

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::{
     Result,
+    environment::OBSERVATION_SIZE,
     model::network::Network,
     sampler::{
         action_choice::{draw_action, likeliest_action},
@@ -50,7 +51,7 @@ impl InferenceWorker {
             self.newer = weights.as_ref().map(Network::new).transpose()?;
         }
         let network = self.newer.as_ref().unwrap_or(&order.network);
-        let width = order.observation_size();
+        let width = OBSERVATION_SIZE;
         let mut exchange = self.shared.lock_exchange(split);
         let ActionExchange {
             live,
@@ -111,7 +112,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        environment::game::Game,
         model::policy::Policy,
         protocol::wire::Work,
         sampler::{event_loop::EventLoop, sampling::Sampling},
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn new_weights_are_used_for_collecting_only() {
         let mut rng = StdRng::seed_from_u64(1);
-        let [old, new] = [(); 2].map(|()| Policy::random(Game::CartPole, &mut rng));
+        let [old, new] = [(); 2].map(|()| Policy::random(&mut rng));
         let shared = Arc::new(SharedBuffers::new(Sampling::default()));
         let mut main_loop = EventLoop::default();
         let (outbox, own) = (main_loop.new_slot(), main_loop.new_slot());

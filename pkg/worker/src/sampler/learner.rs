@@ -97,7 +97,7 @@ impl Component<Signal> for Learner {
 mod tests {
     use super::*;
     use crate::{
-        environment::{game::Game, world::Ending},
+        environment::{Ending, OBSERVATION_SIZE},
         learner::{
             ppo::{Losses, update_policy},
             settings::Settings,
@@ -105,7 +105,7 @@ mod tests {
         model::model_file::Model,
         sampler::{
             event_loop::EventLoop,
-            pipeline::{Pipeline, Sampler},
+            pipeline::Pipeline,
             rollout::{Rollout, Trajectory},
             sampling::Sampling,
             trajectory_buffer,
@@ -114,7 +114,7 @@ mod tests {
 
     /// Fills a data set with trajectories, one per row.
     fn fill_dataset(shared: &SharedBuffers, dataset: usize, trajectories: &[Trajectory]) {
-        let width = Game::CartPole.rules().observation_size();
+        let width = OBSERVATION_SIZE;
         let lengths = trajectories.iter().map(|played| played.actions.len());
         let mut rows = shared.lock_dataset(dataset);
         rows.reset_shape(0, 0, trajectories.len(), lengths.max().unwrap(), width);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn weights_are_published_after_each_gradient_step() {
-        let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
         let mut pipeline = Pipeline::new(Sampling::default()).unwrap();
         let played = pipeline.collect(&model.policy, 40, 2).unwrap();
         let Rollout { trajectories, .. } = played;

@@ -19,7 +19,7 @@
 //!   └─────────────────────┘ Learned
 //! ```
 //!
-//! The main loop belongs to the caller: [`Pipeline`], the [`Sampler`] of a collector, or the runner
+//! The main loop belongs to the caller: [`Pipeline`], which a collector uses, or the runner
 //! of a serial training ([`serial`](crate::coordinator::serial)). With batched sampling the batcher forwards
 //! buffers unchanged, and the main loop copies them into the data set.
 //!
@@ -29,7 +29,6 @@
 mod action_choice;
 mod batcher;
 pub mod collector;
-pub(crate) mod env_instance;
 mod env_runner;
 pub mod event_loop;
 mod inference_worker;
@@ -44,8 +43,7 @@ mod signal;
 mod trajectory_buffer;
 mod vector_runner;
 
-pub use env_instance::{EnvFactory, EnvInstance, gymnasium_factory};
-pub use pipeline::{Pipeline, Sampler};
+pub use pipeline::Pipeline;
 
 #[cfg(test)]
 mod tests;

@@ -1,27 +1,15 @@
 use crate::{
     Result,
+    environment::{EnvFactory, cartpole_factory},
     model::policy::Policy,
     protocol::wire::Work,
     sampler::{
-        env_instance::{EnvFactory, gymnasium_factory},
         rollout::{Evaluation, Rollout},
         running_pipeline::RunningPipeline,
         sampling::Sampling,
         shared_buffers::Order,
     },
 };
-
-/// A source of trajectories.
-pub trait Sampler: Send {
-    /// Samples `frames` steps with drawn actions.
-    fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout>;
-
-    /// Plays whole episodes with the most likely actions.
-    fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation>;
-
-    /// Releases threads and memory; the next call starts them again.
-    fn stop_workers(&mut self) {}
-}
 
 /// Rollout workers, inference workers and a batcher. They start with the first order and end with
 /// `stop_workers` or a drop.
@@ -32,9 +20,9 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline with Gymnasium's environments.
+    /// A pipeline with the environment of Gymnasium.
     pub fn new(sampling: Sampling) -> Result<Self> {
-        Self::with_factory(sampling, gymnasium_factory())
+        Self::with_factory(sampling, cartpole_factory())
     }
 
     /// A pipeline with other environments.
@@ -67,27 +55,20 @@ impl Pipeline {
         Ok(done)
     }
 
-    /// Number of buffers that components hold.
-    #[cfg(test)]
-    pub(super) fn borrowed_buffers(&self) -> usize {
-        self.running
-            .as_ref()
-            .map_or(0, RunningPipeline::borrowed_buffers)
-    }
-}
-
-impl Sampler for Pipeline {
-    fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
+    /// Samples `frames` steps with drawn actions.
+    pub fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
         let work = Work::Collect { frames };
         self.run_order(policy, work, seed, |running| running.take_rollout())
     }
 
-    fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
+    /// Plays whole episodes with the most likely actions.
+    pub fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
         let work = Work::Evaluate { episodes };
         self.run_order(policy, work, seed, |running| running.take_evaluation())
     }
 
-    fn stop_workers(&mut self) {
+    /// Releases threads and memory; the next call starts them again.
+    pub fn stop_workers(&mut self) {
         self.running = None;
     }
 }

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
-use crate::sampler::{
-    env_instance::EnvFactory,
-    event_loop::Component,
-    shared_buffers::SharedBuffers,
-    signal::Signal,
-    vector_runner::{Outputs, VectorRunner},
+use crate::{
+    environment::EnvFactory,
+    sampler::{
+        event_loop::Component,
+        shared_buffers::SharedBuffers,
+        signal::Signal,
+        vector_runner::{Outputs, VectorRunner},
+    },
 };
 
 /// Steps environments: one split at a time, when its actions arrive.
@@ -62,12 +64,11 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
+    use crate::environment::cartpole_factory;
     use crate::{
-        environment::game::Game,
         model::policy::Policy,
         protocol::wire::Work,
         sampler::{
-            env_instance::gymnasium_factory,
             event_loop::{EventLoop, Slot},
             inference_worker::InferenceWorker,
             sampling::Sampling,
@@ -78,7 +79,7 @@ mod tests {
     /// Shared buffers with a published order.
     fn shared_with_order(sampling: Sampling) -> Arc<SharedBuffers> {
         let shared = Arc::new(SharedBuffers::new(sampling));
-        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let policy = Policy::random(&mut StdRng::seed_from_u64(1));
         let work = Work::Collect { frames: 16 };
         shared.publish_order(Order::new(&policy, work, 0).unwrap());
         shared
@@ -88,7 +89,6 @@ mod tests {
         main_loop: EventLoop<Signal>,
         outbox: Slot<Signal>,
         worker: Slot<Signal>,
-        shared: Arc<SharedBuffers>,
     }
 
     /// A worker with or without an inference worker; all other signals arrive at the main loop.
@@ -107,7 +107,7 @@ mod tests {
         };
         main_loop.put_component(
             &worker,
-            RolloutWorker::new(0, shared.clone(), gymnasium_factory(), &outputs),
+            RolloutWorker::new(0, shared.clone(), cartpole_factory(), &outputs),
         );
         if acts {
             main_loop.put_component(
@@ -121,7 +121,6 @@ mod tests {
             main_loop,
             outbox,
             worker,
-            shared,
         }
     }
 
@@ -153,7 +152,7 @@ mod tests {
             sampler: outbox,
         };
         let shared = shared_with_order(Sampling::default());
-        RolloutWorker::new(0, shared, gymnasium_factory(), &outputs).handle_signal(Signal::Begin);
+        RolloutWorker::new(0, shared, cartpole_factory(), &outputs).handle_signal(Signal::Begin);
         for (split, inference) in both.iter_mut().enumerate() {
             assert_eq!(inference.run_until_signal(), Some(Signal::Observed(split)));
         }
@@ -171,13 +170,11 @@ mod tests {
             mut main_loop,
             outbox,
             worker,
-            shared,
         } = new_worker(sampling, true);
         let (first, second) = (
             main_loop.run_until_signal().unwrap(),
             main_loop.run_until_signal().unwrap(),
         );
-        assert_eq!(shared.borrowed_buffers(), 2, "no buffer is free");
         assert_ne!(first, second);
         // The first turn chooses the actions, the second receives them.
         for _ in 0..2 {

@@ -6,9 +6,9 @@ use std::{
 
 use crate::{
     Error, Result,
+    environment::EnvFactory,
     sampler::{
         batcher::Batcher,
-        env_instance::EnvFactory,
         event_loop::{Component, EventLoop, Slot},
         inference_worker::InferenceWorker,
         learner::Learner,
@@ -201,12 +201,6 @@ impl RunningPipeline {
         self.shared.lock_batch().take()
     }
 
-    /// Addresses of the buffers.
-    #[cfg(test)]
-    pub(crate) fn memory_addresses(&self) -> Vec<[(usize, usize); 7]> {
-        self.shared.memory_addresses()
-    }
-
     fn take_counts(&self) -> SampleCounts {
         let mut tally = SampleCounts::default();
         for split in 0..self.shared.sampling.split_count() {
@@ -220,12 +214,6 @@ impl RunningPipeline {
     pub(crate) fn count_threads(&self, name: &str) -> usize {
         let names = self.threads.iter().map(|thread| thread.handle.thread());
         names.filter(|thread| thread.name() == Some(name)).count()
-    }
-
-    /// Number of buffers that components hold.
-    #[cfg(test)]
-    pub(crate) fn borrowed_buffers(&self) -> usize {
-        self.shared.borrowed_buffers()
     }
 }
 

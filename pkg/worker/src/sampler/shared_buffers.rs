@@ -66,11 +66,6 @@ impl Order {
     pub(super) fn buffer_columns(&self, sampling: &Sampling) -> usize {
         self.max_frames_per_env(sampling).min(sampling.rollout)
     }
-
-    /// Length of an observation.
-    pub(super) const fn observation_size(&self) -> usize {
-        self.network.game().rules().observation_size()
-    }
 }
 
 /// The exchange of a split's rollout worker and inference worker: a place per environment.
@@ -260,14 +255,7 @@ impl SharedBuffers {
 
     /// Writes weights to a buffer.
     pub(super) fn write_weights(&self, buffer: usize, policy: &Policy) {
-        match &mut *lock_unpoisoned(&self.weights[buffer]) {
-            Some(written) if written.game() == policy.game() => {
-                written
-                    .parameters_mut()
-                    .copy_from_slice(policy.parameters());
-            }
-            empty => *empty = Some(policy.clone()),
-        }
+        *lock_unpoisoned(&self.weights[buffer]) = Some(policy.clone());
     }
 
     /// The weights in a buffer.
@@ -283,23 +271,6 @@ impl SharedBuffers {
     /// The error of a component.
     pub(super) fn take_failure(&self) -> Option<Error> {
         lock_unpoisoned(&self.failure).take()
-    }
-
-    /// Addresses of the buffers.
-    #[cfg(test)]
-    pub(super) fn memory_addresses(&self) -> Vec<[(usize, usize); 7]> {
-        let all = self.blocks.iter().chain(&self.datasets);
-        all.map(|block| lock_unpoisoned(block).memory_addresses())
-            .collect()
-    }
-
-    /// Number of buffers that components hold.
-    #[cfg(test)]
-    pub(super) fn borrowed_buffers(&self) -> usize {
-        self.blocks
-            .iter()
-            .filter(|block| lock_unpoisoned(block).borrowed)
-            .count()
     }
 }
 

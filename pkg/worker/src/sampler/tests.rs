@@ -6,17 +6,15 @@ use std::sync::{
 use proptest::{prelude::*, test_runner::Config};
 use rand::{SeedableRng, rngs::StdRng};
 
-use super::{running_pipeline::RunningPipeline, shared_buffers::Order, *};
+use super::*;
 use crate::{
-    chain,
-    environment::{Ending, Game},
-    model::{network::Network, policy::Policy},
-    protocol::wire::Work,
+    environment::{Ending, EnvFactory, EnvInstance, MAX_STEPS, OBSERVATION_SIZE, cartpole_factory},
+    model::policy::Policy,
     sampler::sampling::Sampling,
 };
 
-fn new_policy(game: Game) -> Policy {
-    Policy::random(game, &mut StdRng::seed_from_u64(5))
+fn new_policy() -> Policy {
+    Policy::random(&mut StdRng::seed_from_u64(5))
 }
 
 fn new_pipeline(sampling: Sampling) -> Pipeline {
@@ -45,28 +43,24 @@ fn threaded_sampling() -> Sampling {
 #[test]
 fn collect_returns_exactly_requested_frames() {
     let mut sampler = new_pipeline(Sampling::default());
-    for game in Game::ALL {
-        let rollout = sampler.collect(&new_policy(game), 1301, 5).unwrap();
-        let mut steps = 0;
-        for trajectory in &rollout.trajectories {
-            let length = trajectory.actions.len();
-            let seen = (length + 1) * game.rules().observation_size();
-            assert_eq!(trajectory.observations.len(), seen, "{game}");
-            assert_eq!(trajectory.rewards.len(), length);
-            assert_eq!(trajectory.log_probabilities.len(), length);
-            steps += length;
-        }
-        assert_eq!(steps, 1301, "{game}");
-        assert!(!rollout.returns.is_empty(), "{game}");
+    let rollout = sampler.collect(&new_policy(), 1301, 5).unwrap();
+    let mut steps = 0;
+    for trajectory in &rollout.trajectories {
+        let length = trajectory.actions.len();
+        let seen = (length + 1) * OBSERVATION_SIZE;
+        assert_eq!(trajectory.observations.len(), seen);
+        assert_eq!(trajectory.rewards.len(), length);
+        assert_eq!(trajectory.log_probabilities.len(), length);
+        steps += length;
     }
+    assert_eq!(steps, 1301);
+    assert!(!rollout.returns.is_empty());
 }
 
 #[test]
 fn returns_are_sums_of_terminated_episodes() {
     let mut sampler = new_pipeline(threaded_sampling());
-    let rollout = sampler
-        .collect(&new_policy(Game::CartPole), 900, 5)
-        .unwrap();
+    let rollout = sampler.collect(&new_policy(), 900, 5).unwrap();
     let ended = rollout
         .trajectories
         .iter()
@@ -79,11 +73,7 @@ fn returns_are_sums_of_terminated_episodes() {
 fn same_seed_samples_same_frames() {
     for sampling in [Sampling::default(), threaded_sampling()] {
         let mut sampler = new_pipeline(sampling);
-        let mut play = |seed| {
-            sampler
-                .collect(&new_policy(Game::Acrobot), 100, seed)
-                .unwrap()
-        };
+        let mut play = |seed| sampler.collect(&new_policy(), 100, seed).unwrap();
         assert_eq!(play(1), play(1));
         assert_ne!(play(1), play(2));
     }
@@ -92,19 +82,17 @@ fn same_seed_samples_same_frames() {
 #[test]
 fn evaluate_plays_whole_episodes() {
     let mut sampler = new_pipeline(threaded_sampling());
-    for (game, returns) in [(Game::CartPole, 1.0..=500.0), (Game::Acrobot, -500.0..=0.0)] {
-        let evaluation = sampler.evaluate(&new_policy(game), 10, 5).unwrap();
-        assert_eq!(evaluation.returns.len(), 10);
-        let mut all = evaluation.returns.iter();
-        assert!(all.all(|value| returns.contains(value)));
-        assert!((10..=10 * u64::from(game.rules().max_steps)).contains(&evaluation.frames));
-        let alone = new_pipeline(single_thread_sampling(1)).evaluate(&new_policy(game), 10, 5);
-        assert_eq!(
-            alone.unwrap(),
-            evaluation,
-            "with any number of environments"
-        );
-    }
+    let evaluation = sampler.evaluate(&new_policy(), 10, 5).unwrap();
+    assert_eq!(evaluation.returns.len(), 10);
+    let mut all = evaluation.returns.iter();
+    assert!(all.all(|value| (1.0..=500.0).contains(value)));
+    assert!((10..=10 * u64::from(MAX_STEPS)).contains(&evaluation.frames));
+    let alone = new_pipeline(single_thread_sampling(1)).evaluate(&new_policy(), 10, 5);
+    assert_eq!(
+        alone.unwrap(),
+        evaluation,
+        "with any number of environments"
+    );
 }
 
 fn any_sampling() -> impl Strategy<Value = Sampling> {
@@ -133,7 +121,7 @@ proptest! {
         episodes in 0..12_usize,
         seed in any::<u64>(),
     ) {
-        let policy = new_policy(Game::CartPole);
+        let policy = new_policy();
         let mut plain = new_pipeline(single_thread_sampling(sampling.environment_count()));
         let mut sampler = new_pipeline(sampling);
         for seed in [seed, seed ^ 1] {
@@ -141,8 +129,6 @@ proptest! {
             prop_assert_eq!(collected, plain.collect(&policy, frames, seed).unwrap());
             let evaluated = sampler.evaluate(&policy, episodes, seed).unwrap();
             prop_assert_eq!(evaluated, plain.evaluate(&policy, episodes, seed).unwrap());
-            // Workers get the buffers back before the next order but one.
-            prop_assert_eq!(sampler.borrowed_buffers(), 0, "all trajectory buffers are back");
         }
     }
 }
@@ -171,9 +157,9 @@ impl EnvInstance for Faulty {
 fn panicked_thread_fails_only_its_order() {
     let faulty = Arc::new(AtomicBool::new(true));
     let flag = faulty.clone();
-    let maker: EnvFactory = Arc::new(move |_, _| Box::new(Faulty(flag.clone())));
+    let maker: EnvFactory = Arc::new(move |_| Box::new(Faulty(flag.clone())));
     let mut sampler = Pipeline::with_factory(threaded_sampling(), maker).unwrap();
-    let policy = new_policy(Game::CartPole);
+    let policy = new_policy();
     let error = sampler.collect(&policy, 100, 1).unwrap_err();
     assert_eq!(error.to_string(), "the thread rollout panicked");
     faulty.store(false, Relaxed);
@@ -182,49 +168,11 @@ fn panicked_thread_fails_only_its_order() {
 }
 
 #[test]
-fn network_error_fails_order() {
-    for sampling in [Sampling::default(), threaded_sampling()] {
-        let mut running = RunningPipeline::start(&sampling, &gymnasium_factory(), false).unwrap();
-        let network = Network::new(&new_policy(Game::Acrobot)).unwrap();
-        let order = Order {
-            network: network.with_wrong_game(Game::CartPole),
-            work: Work::Collect { frames: 10 },
-            seed: 1,
-            dataset: 0,
-        };
-        running.begin_order(order);
-        let error = chain(&running.run_until_idle().unwrap_err());
-        assert!(
-            error.starts_with("cannot compute the network: shape mismatch in matmul"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn pipeline_starts_requested_threads() {
-    let sampling = Sampling {
-        num_workers: 3,
-        ..threaded_sampling()
-    };
-    let running = RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
-    let kinds = [
-        ("rollout", 3),
-        ("inference", 2),
-        ("batcher", 1),
-        ("learner", 1),
-    ];
-    for (name, number) in kinds {
-        assert_eq!(running.count_threads(name), number, "{name}");
-    }
-}
-
-#[test]
 fn threads_end_on_stop_and_on_drop() {
     // Each rollout worker and the sampler hold the factory.
-    let maker = gymnasium_factory();
+    let maker = cartpole_factory();
     let mut sampler = Pipeline::with_factory(threaded_sampling(), maker.clone()).unwrap();
-    let policy = new_policy(Game::CartPole);
+    let policy = new_policy();
     assert_eq!(Arc::strong_count(&maker), 2, "no thread without an order");
     for _ in 0..2 {
         sampler.collect(&policy, 100, 1).unwrap();
@@ -235,35 +183,6 @@ fn threads_end_on_stop_and_on_drop() {
     sampler.evaluate(&policy, 1, 1).unwrap();
     drop(sampler);
     assert_eq!(Arc::strong_count(&maker), 1);
-}
-
-#[test]
-fn orders_reuse_buffer_memory() {
-    let policy = new_policy(Game::CartPole);
-    for batched_sampling in [false, true] {
-        for sampling in [Sampling::default(), threaded_sampling()] {
-            let sampling = Sampling {
-                batched_sampling,
-                rollout: 16,
-                ..sampling
-            };
-            let mut running =
-                RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
-            let mut collect = |seed| {
-                let work = Work::Collect { frames: 400 };
-                running.begin_order(Order::new(&policy, work, seed).unwrap());
-                running.run_until_idle().unwrap();
-                running.memory_addresses()
-            };
-            // The two data sets alternate.
-            collect(1);
-            let memory = collect(2);
-            assert!(memory.iter().flatten().all(|(_, capacity)| *capacity > 0));
-            for seed in 3..6 {
-                assert_eq!(collect(seed), memory, "order {seed}");
-            }
-        }
-    }
 }
 
 #[test]

@@ -21,8 +21,6 @@ pub(super) struct TrajectoryBuffer {
     rewards: Vec<f32>,
     log_probabilities: Vec<f32>,
     endings: Vec<Option<Ending>>,
-    /// Whether a component holds the buffer.
-    pub(super) borrowed: bool,
 }
 
 /// One step of an environment.
@@ -133,22 +131,5 @@ impl TrajectoryBuffer {
     /// Range of the observations of some steps.
     const fn observation_range(&self, steps: &Range<usize>) -> Range<usize> {
         steps.start * self.width..steps.end * self.width
-    }
-
-    /// Addresses and capacities of the memory.
-    #[cfg(test)]
-    pub(super) fn memory_addresses(&self) -> [(usize, usize); 7] {
-        fn vec_memory<T>(vec: &Vec<T>) -> (usize, usize) {
-            (vec.as_ptr().addr(), vec.capacity())
-        }
-        [
-            vec_memory(&self.lengths),
-            vec_memory(&self.before),
-            vec_memory(&self.after),
-            vec_memory(&self.actions),
-            vec_memory(&self.rewards),
-            vec_memory(&self.log_probabilities),
-            vec_memory(&self.endings),
-        ]
     }
 }

@@ -3,13 +3,15 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use crate::sampler::{
-    env_instance::EnvFactory,
-    env_runner::EnvRunner,
-    event_loop::Slot,
-    shared_buffers::{ActionExchange, Order, SampleCounts, SharedBuffers},
-    signal::Signal,
-    trajectory_buffer::Step,
+use crate::{
+    environment::{EnvFactory, OBSERVATION_SIZE},
+    sampler::{
+        env_runner::EnvRunner,
+        event_loop::Slot,
+        shared_buffers::{ActionExchange, Order, SampleCounts, SharedBuffers},
+        signal::Signal,
+        trajectory_buffer::Step,
+    },
 };
 
 /// Receivers of a rollout worker's signals.
@@ -68,7 +70,7 @@ impl VectorRunner {
     pub(super) fn begin_order(&mut self, order: &Arc<Order>, maker: &EnvFactory) {
         let shared = self.shared.clone();
         let environments = shared.split_environments(self.split);
-        let width = order.observation_size();
+        let width = OBSERVATION_SIZE;
         // The first environments have the largest share, so empty shares are last.
         let players = environments
             .clone()
@@ -105,7 +107,6 @@ impl VectorRunner {
 
     /// Returns a trajectory buffer.
     pub(super) fn return_buffer(&mut self, block: usize, lane: usize) {
-        self.shared.lock_buffer(block).borrowed = false;
         self.lanes[lane].free.push(block);
         if self.stalled {
             self.step_all();
@@ -190,14 +191,7 @@ impl VectorRunner {
                 lane.open = lane.free.pop();
                 if let Some(block) = lane.open {
                     let mut block = shared.lock_buffer(block);
-                    block.reset_shape(
-                        first + number,
-                        self.steps,
-                        rows,
-                        columns,
-                        order.observation_size(),
-                    );
-                    block.borrowed = true;
+                    block.reset_shape(first + number, self.steps, rows, columns, OBSERVATION_SIZE);
                 }
             }
             lane.open.is_some()

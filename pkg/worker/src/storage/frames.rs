@@ -2,23 +2,14 @@
 
 use crate::{
     Result,
-    environment::Game,
+    environment::{ACTIONS, OBSERVATION_SIZE},
     sampler::rollout::Trajectory,
     storage::tensor_file::{ReadTensors, TensorFile},
 };
 
-/// The content of a frame file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Frames {
-    /// Version of the model that collected the frames.
-    pub version: u64,
-    /// The frames.
-    pub trajectories: Vec<Trajectory>,
-}
-
 /// Encodes a frame file: the steps of all trajectories in one tensor per quantity, and the number
 /// of steps of each.
-pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> {
+pub fn encode(trajectories: &[Trajectory]) -> Vec<u8> {
     let lengths: Vec<_> = trajectories.iter().map(Trajectory::step_count).collect();
     let terminated: Vec<_> = trajectories
         .iter()
@@ -28,33 +19,27 @@ pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> 
     let rewards = concat(trajectories, |trajectory| &trajectory.rewards);
     let log_probabilities = concat(trajectories, |trajectory| &trajectory.log_probabilities);
     let observations = concat(trajectories, |trajectory| &trajectory.observations);
-    let (steps, size) = (actions.len(), game.rules().observation_size());
-    let rows = observations.len() / size;
-    TensorFile::new(game)
-        .with_value("version", &version)
+    let (steps, rows) = (actions.len(), observations.len() / OBSERVATION_SIZE);
+    TensorFile::default()
         .with_tensor("lengths", &lengths, &[lengths.len()])
         .with_tensor("terminated", &terminated, &[terminated.len()])
         .with_tensor("actions", &actions, &[steps])
         .with_tensor("rewards", &rewards, &[steps])
         .with_tensor("log_probabilities", &log_probabilities, &[steps])
-        .with_tensor("observations", &observations, &[rows, size])
+        .with_tensor("observations", &observations, &[rows, OBSERVATION_SIZE])
         .encode()
 }
 
-/// Decodes a frame file, which must be of this game.
-pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
+/// Decodes a frame file.
+pub fn decode(file: &[u8]) -> Result<Vec<Trajectory>> {
     let file = ReadTensors::open("frame", file)?;
-    let other = file.game()?;
-    if other != game {
-        return Err(file.bad_file(format!("its environment is {other}, not {game}")));
-    }
     let lengths = file.numbers::<u32>("lengths")?;
     let terminated = file.numbers::<u8>("terminated")?;
     let actions = file.numbers::<u8>("actions")?;
     let rewards = file.numbers::<f32>("rewards")?;
     let log_probabilities = file.numbers::<f32>("log_probabilities")?;
     let observations = file.numbers::<f32>("observations")?;
-    let size = game.rules().observation_size();
+    let size = OBSERVATION_SIZE;
     let steps: usize = lengths.iter().map(|length| *length as usize).sum();
     if terminated.len() != lengths.len()
         || [actions.len(), rewards.len(), log_probabilities.len()] != [steps; 3]
@@ -62,7 +47,7 @@ pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
     {
         return Err(file.bad_file("its tensors have different lengths"));
     }
-    let is_invalid = |action: &u8| usize::from(*action) >= game.rules().actions;
+    let is_invalid = |action: &u8| usize::from(*action) >= ACTIONS;
     if actions.iter().any(is_invalid) {
         return Err(file.bad_file("it contains an invalid action"));
     }
@@ -79,10 +64,7 @@ pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
             terminated: *terminated != 0,
         }
     };
-    Ok(Frames {
-        version: file.value("version")?,
-        trajectories: lengths.iter().zip(&terminated).map(cut).collect(),
-    })
+    Ok(lengths.iter().zip(&terminated).map(cut).collect())
 }
 
 /// One quantity of all trajectories.
@@ -98,48 +80,30 @@ mod tests {
     use super::*;
     use crate::{
         model::policy::Policy,
-        sampler::{
-            pipeline::{Pipeline, Sampler},
-            sampling::Sampling,
-        },
+        sampler::{pipeline::Pipeline, sampling::Sampling},
     };
 
     #[test]
     fn frames_round_trip() {
         let mut sampler = Pipeline::new(Sampling::default()).unwrap();
-        for game in Game::ALL {
-            let policy = Policy::random(game, &mut StdRng::seed_from_u64(1));
-            let trajectories = sampler.collect(&policy, 723, 1).unwrap().trajectories;
-            for trajectories in [trajectories, Vec::new()] {
-                let file = encode(game, 12, &trajectories);
-                let frames = Frames {
-                    version: 12,
-                    trajectories,
-                };
-                assert_eq!(decode(game, &file).unwrap(), frames);
-            }
+        let policy = Policy::random(&mut StdRng::seed_from_u64(1));
+        let trajectories = sampler.collect(&policy, 723, 1).unwrap().trajectories;
+        for trajectories in [trajectories, Vec::new()] {
+            assert_eq!(decode(&encode(&trajectories)).unwrap(), trajectories);
         }
-    }
-
-    #[test]
-    fn frames_of_other_environment_are_rejected() {
-        let error = decode(Game::CartPole, &encode(Game::Acrobot, 0, &[])).unwrap_err();
-        let reason = "its environment is Acrobot-v1, not CartPole-v1";
-        assert!(error.to_string().contains(reason), "{error}");
     }
 
     #[test]
     fn invalid_lengths_and_actions_are_rejected() {
         let decode_error = |steps: u32, action: u8| {
-            let file = TensorFile::new(Game::CartPole)
-                .with_value("version", &0)
+            let file = TensorFile::default()
                 .with_tensor("lengths", &[steps], &[1])
                 .with_tensor("terminated", &[0_u8], &[1])
                 .with_tensor("actions", &[action], &[1])
                 .with_tensor("rewards", &[1.0_f32], &[1])
                 .with_tensor("log_probabilities", &[0.0_f32], &[1])
                 .with_tensor("observations", &[0.0_f32; 8], &[2, 4]);
-            decode(Game::CartPole, &file.encode()).err()
+            decode(&file.encode()).err()
         };
         assert!(decode_error(1, 1).is_none());
         for (steps, action, reason) in [

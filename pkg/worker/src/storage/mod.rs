@@ -1,114 +1,110 @@
-//! The storage that all pods of a job share: a folder or a prefix of a bucket. See
-//! docs/decisions/0023.
+//! The folder that all pods of a job mount, and its files.
 
-pub mod blocking;
-mod files;
-mod folder;
 pub mod frames;
-mod objects;
-mod s3;
 pub(crate) mod tensor_file;
-mod variables;
 
 use std::{
+    fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use crate::Result;
-use files::Files;
-use folder::Folder;
+use tokio::task::spawn_blocking;
 
-/// The shared storage. Its methods block, so an event loop calls them through
-/// [`BlockingCell`](crate::storage::blocking::BlockingCell).
+use crate::{Error, Result};
+
+/// Runs `work` on a thread that may block.
+pub async fn run_blocking<R: Send + 'static>(
+    work: impl FnOnce() -> Result<R> + Send + 'static,
+) -> Result<R> {
+    spawn_blocking(work).await.map_err(Error::TaskLost)?
+}
+
+/// The shared folder.
 #[derive(Clone, Debug)]
 pub struct Storage {
     root: PathBuf,
-    files: Arc<dyn Files>,
 }
 
 impl Storage {
-    /// Opens a folder, created if needed, or the bucket of `s3://BUCKET/PREFIX`, and checks that it
-    /// is writable. The access to a bucket is configured by the usual variables `AWS_ENDPOINT_URL`,
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and so on.
-    pub fn open(location: &Path) -> Result<Self> {
-        let variables = std::env::vars_os();
-        // Other variables are text, so skip those that are not.
-        Self::open_with(
-            location,
-            variables.filter_map(|(name, value)| {
-                Some((name.into_string().ok()?, value.into_string().ok()?))
-            }),
-        )
-    }
-
-    /// The same with other variables.
-    pub fn open_with(
-        location: &Path,
-        variables: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Self> {
-        // s3:/ and s3: without slashes are also meant as a bucket.
-        let is_url = |text: &str| text.contains("://") || text.starts_with("s3:");
-        let url = location.to_str().filter(|text| is_url(text));
-        let Some(url) = url else {
-            let folder = Folder::open(location)?;
-            return Ok(Self {
-                root: folder.root().to_owned(),
-                files: Arc::new(folder),
-            });
+    /// Opens the folder, created if needed, and checks that it is writable.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let not_writable = |source| Error::StorageNotWritable {
+            folder: folder.to_owned(),
+            source,
         };
-        let objects = s3::open_bucket(url, variables)?;
-        Ok(Self {
-            root: objects.root().to_owned(),
-            files: Arc::new(objects),
-        })
+        fs::create_dir_all(folder).map_err(not_writable)?;
+        let root = folder.canonicalize().map_err(not_writable)?;
+        let probe = root.join(format!(".writable-{:016x}", rand::random::<u64>()));
+        fs::write(&probe, b"di-worker")
+            .and_then(|()| fs::remove_file(&probe))
+            .map_err(not_writable)?;
+        Ok(Self { root })
     }
 
-    /// The folder, or the URL of the prefix.
+    /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Creates a folder below the root and its parents.
+    /// Creates a folder and its parents.
     pub fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.files.create_folder(folder)
+        fs::create_dir_all(folder).map_err(file_error("create folder", folder))
     }
 
-    /// Writes a file atomically. The folder must exist. Returns the size.
-    pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
-        self.files.write(path, bytes, false)?;
-        Ok(bytes.len() as u64)
-    }
-
-    /// Writes a file atomically and durably.
-    pub fn write_durably(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
-        self.files.write(path, bytes, true)?;
-        Ok(bytes.len() as u64)
+    /// Writes a file atomically: as a temporary file that is renamed. The folder must exist.
+    pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        // Each writer needs its own temporary file.
+        let temporary = path.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
+        let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+        written.map_err(|source| {
+            fs::remove_file(&temporary).ok();
+            file_error("write", path)(source)
+        })
     }
 
     /// Lists a folder.
     pub fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        self.files.list_entries(folder)
+        let entries = fs::read_dir(folder)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        entries.map_err(file_error("list", folder))
     }
 
     /// Reads a file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        self.files.read(path)
+        fs::read(path).map_err(file_error("read", path))
     }
 
     /// Removes a file; a missing one is no error.
     pub fn remove(&self, path: &Path) -> Result<()> {
-        self.files.remove(path)
+        ignore_missing(fs::remove_file(path)).map_err(file_error("remove", path))
     }
 
     /// Removes a folder with its content; a missing one is no error.
     pub fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.files.remove_folder(folder)
+        ignore_missing(fs::remove_dir_all(folder)).map_err(file_error("remove", folder))
     }
 
     /// Renames a file.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.files.rename(from, to)
+        fs::rename(from, to).map_err(file_error("rename", from))
+    }
+}
+
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// The error of a file operation.
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File {
+        action,
+        path,
+        source,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Files of named tensors and values, in the safetensors format.
 //!
-//! The format detects truncated files. A checksum detects other accidental damage,
-//! for example after the failure of a machine.
+//! The format detects truncated files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,35 +8,22 @@ use std::{
 };
 
 use candle_core::{Device, Tensor, WithDType, safetensors::Load};
-use safetensors::{
-    SafeTensors,
-    tensor::{View, serialize},
-};
+use safetensors::{SafeTensors, tensor::serialize};
 
-use crate::{Error, Result, environment::Game};
+use crate::{Error, Result};
 
 /// The values are in one entry of the header: its entries have no fixed order, and equal content
 /// must give equal files.
 const VALUES: &str = "di-worker";
-const CHECKSUM: &str = "checksum";
-const ENVIRONMENT: &str = "environment";
 
 /// A file before it is encoded.
+#[derive(Default)]
 pub(crate) struct TensorFile {
     values: BTreeMap<String, String>,
     tensors: Vec<(String, Tensor)>,
 }
 
 impl TensorFile {
-    /// A file without tensors.
-    pub(crate) fn new(game: Game) -> Self {
-        let file = Self {
-            values: BTreeMap::new(),
-            tensors: Vec::new(),
-        };
-        file.with_value(ENVIRONMENT, &game)
-    }
-
     /// Adds a value.
     pub(crate) fn with_value(mut self, name: &str, value: &impl ToString) -> Self {
         self.values.insert(name.to_owned(), value.to_string());
@@ -58,9 +44,7 @@ impl TensorFile {
     }
 
     /// Encodes the file.
-    pub(crate) fn encode(mut self) -> Vec<u8> {
-        let sum = checksum(&self.values, &self.tensors);
-        self.values.insert(CHECKSUM.to_owned(), sum);
+    pub(crate) fn encode(self) -> Vec<u8> {
         let values = serde_json::to_string(&self.values).expect("the keys are strings");
         let metadata = HashMap::from([(VALUES.to_owned(), values)]);
         let file = serialize(self.tensors, Some(metadata));
@@ -76,7 +60,7 @@ pub(crate) struct ReadTensors<'a> {
 }
 
 impl<'a> ReadTensors<'a> {
-    /// Reads a file and verifies its checksum.
+    /// Reads a file.
     pub(crate) fn open(kind: &'static str, file: &'a [u8]) -> Result<Self> {
         let bad_file = |error: safetensors::SafeTensorError| Error::BadFile {
             kind,
@@ -86,15 +70,11 @@ impl<'a> ReadTensors<'a> {
         let (_, header) = SafeTensors::read_metadata(file).map_err(bad_file)?;
         let values = header.metadata().as_ref();
         let values = values.and_then(|metadata| serde_json::from_str(metadata.get(VALUES)?).ok());
-        let file = Self {
+        Ok(Self {
             kind,
             values: values.unwrap_or_default(),
             tensors,
-        };
-        if file.value::<String>(CHECKSUM)? != checksum(&file.values, &file.tensors.tensors()) {
-            return Err(file.bad_file("its checksum is wrong"));
-        }
-        Ok(file)
+        })
     }
 
     /// A value, if it is there and of this type.
@@ -106,13 +86,6 @@ impl<'a> ReadTensors<'a> {
     pub(crate) fn value<T: FromStr>(&self, name: &str) -> Result<T> {
         self.find_value(name)
             .ok_or_else(|| self.bad_file(format!("its {name} is missing or invalid")))
-    }
-
-    /// The environment of the file.
-    pub(crate) fn game(&self) -> Result<Game> {
-        let name: String = self.value(ENVIRONMENT)?;
-        Game::by_name(&name)
-            .ok_or_else(|| self.bad_file(format!("its environment {name:?} is unknown")))
     }
 
     /// The numbers of a tensor, row by row.
@@ -133,33 +106,12 @@ impl<'a> ReadTensors<'a> {
     }
 }
 
-/// FNV-1a of the values and of all tensors, sorted by name.
-fn checksum(values: &BTreeMap<String, String>, tensors: &[(String, impl View)]) -> String {
-    let mut tensors: Vec<_> = tensors.iter().collect();
-    tensors.sort_by(|one, other| one.0.cmp(&other.0));
-    let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut add = |bytes: &[u8]| {
-        sum = bytes.iter().fold(sum, |sum, byte| {
-            (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    };
-    for (name, value) in values.iter().filter(|(name, _)| *name != CHECKSUM) {
-        add(name.as_bytes());
-        add(value.as_bytes());
-    }
-    for (name, tensor) in tensors {
-        add(name.as_bytes());
-        add(&tensor.data());
-    }
-    format!("{sum:016x}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn file() -> Vec<u8> {
-        TensorFile::new(Game::Acrobot)
+        TensorFile::default()
             .with_value("version", &7)
             .with_tensor("weights", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])
             .with_tensor("actions", &[3_u8], &[1])
@@ -171,7 +123,6 @@ mod tests {
         let file = file();
         let read = ReadTensors::open("test", &file).unwrap();
         assert_eq!(read.value::<u64>("version").unwrap(), 7);
-        assert_eq!(read.game().unwrap(), Game::Acrobot);
         let numbers = read.numbers::<f64>("weights").unwrap();
         assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(read.numbers::<u8>("actions").unwrap(), [3]);
@@ -179,7 +130,6 @@ mod tests {
             read.numbers::<f32>("weights").map(drop).unwrap_err(),
             read.numbers::<f64>("biases").map(drop).unwrap_err(),
             read.value::<u64>("frames").map(drop).unwrap_err(),
-            read.value::<u64>(ENVIRONMENT).map(drop).unwrap_err(),
         ] {
             let error = error.to_string();
             assert!(error.starts_with("test file is invalid: "), "{error}");
@@ -187,12 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn damaged_file_is_rejected() {
+    fn truncated_file_is_rejected() {
         let file = file();
         for place in 0..file.len() {
-            let mut damaged = file.clone();
-            damaged[place] ^= 1;
-            assert!(ReadTensors::open("test", &damaged).is_err(), "byte {place}");
             let cut = &file[..place];
             assert!(ReadTensors::open("test", cut).is_err(), "cut at {place}");
         }

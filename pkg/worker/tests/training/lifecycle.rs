@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_worker_lib::{
-    coordinator::{Options, outcome::Outcome, replica_table::ReplicaTimeouts},
+    coordinator::{Options, progress::Outcome, replica_table::ReplicaTimeouts},
     lifecycle::{Report, Status},
     protocol::{http, wire::Envelope},
 };
@@ -83,9 +83,6 @@ async fn paused_replicas_are_not_lost_and_training_resumes() {
     assert_eq!(progress.borrow().iteration, iteration);
     assert!(!running.is_finished());
 
-    // The learner sorts last. Its defaults are its present configuration.
-    let configured = ask(&replicas[2], "configure").await;
-    assert_eq!(configured.status, Status::Configured);
     ask_all(&replicas, "start").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     assert!(mock_replicas.failed().is_empty(), "no replica was lost");

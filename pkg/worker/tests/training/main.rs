@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
-mod bucket;
 mod ddp;
 mod lifecycle;
 mod mock_replicas;
 mod panel;
 mod resume;
-mod scale;
 
 use std::{
     path::{Path, PathBuf},
@@ -20,11 +18,13 @@ use di_worker_lib::{
     Error,
     checkpoint::CheckpointPolicy,
     coordinator::{
-        Coordinator, Options, outcome::Outcome, panel::Configs, progress::Progress,
-        replica_table::ReplicaTimeouts, training::Goal,
+        Coordinator, Options,
+        panel::Configs,
+        progress::{Outcome, Progress},
+        replica_table::ReplicaTimeouts,
+        training::Goal,
     },
-    environment::Game,
-    learner::{settings::Settings, staleness::Staleness},
+    learner::settings::Settings,
     model::Model,
     protocol::{
         env::{COORDINATOR_PORT, Environment},
@@ -111,16 +111,12 @@ async fn training_survives_loss_of_all_collectors() {
 
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     let end = progress.borrow().clone();
-    assert!(end.solved && end.evaluation.unwrap() >= 475.0 && end.iteration > 1);
+    assert!(end.evaluation.unwrap() >= 475.0 && end.iteration > 1);
     let mut failed = mock_replicas.failed();
     failed.sort();
     assert_eq!(
         failed, first,
         "exactly the killed ones are reported, each once"
-    );
-    assert!(
-        end.collectors.iter().all(|pod| !first.contains(pod)),
-        "only successors are used"
     );
     assert_eq!(mock_replicas.keys().len(), 2, "retried after the refusal");
     assert_eq!(
@@ -164,24 +160,7 @@ async fn declared_replicas_are_used_without_request() {
 }
 
 #[tokio::test]
-async fn training_works_in_every_environment() {
-    for game in Game::ALL {
-        let mock_replicas = MockReplicas::start().await;
-        let goal = Goal {
-            max_iterations: 2,
-            target_return: 501.0,
-            ..Goal::for_game(game)
-        };
-        let outcome = run(coordinator(&mock_replicas, Options { goal, ..options() })).await;
-        assert_eq!(outcome.unwrap(), Outcome::Unsolved);
-        let left = files(mock_replicas.folder());
-        let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
-        assert_eq!((model.policy.game(), model.version), (game, 2));
-    }
-}
-
-#[tokio::test]
-async fn overlapped_training_is_one_version_behind_and_deterministic() {
+async fn overlapped_training_is_deterministic() {
     let mut ends = Vec::new();
     for collectors in [1, 3] {
         let mock_replicas = MockReplicas::start().await;
@@ -200,15 +179,6 @@ async fn overlapped_training_is_one_version_behind_and_deterministic() {
         let progress = coordinator.subscribe_progress();
         assert_eq!(run(coordinator).await.unwrap(), Outcome::Solved);
         let end = progress.borrow().clone();
-        let Staleness {
-            stale,
-            dropped,
-            lag,
-        } = end.staleness;
-        assert_eq!((dropped, lag), (0, 1));
-        // Not stale: the first frames, and those of the last two iterations, whose model was not
-        // trained.
-        assert_eq!(end.frames - stale, 3 * 2048);
         let left = files(mock_replicas.folder());
         assert_eq!(left.len(), 1, "{left:?}");
         let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
@@ -216,37 +186,6 @@ async fn overlapped_training_is_one_version_behind_and_deterministic() {
         ends.push(model);
     }
     assert_eq!(ends[0], ends[1]);
-}
-
-#[tokio::test]
-async fn stale_frames_are_dropped_without_losing_learners() {
-    let mock_replicas = MockReplicas::start().await;
-    mock_replicas.set_learner_settings(Settings {
-        max_policy_lag: 0,
-        ..Settings::default()
-    });
-    let goal = Goal {
-        max_iterations: 3,
-        target_return: 501.0,
-        overlap: true,
-        ..options().goal
-    };
-    let coordinator = coordinator(&mock_replicas, Options { goal, ..options() });
-    let progress = coordinator.subscribe_progress();
-    assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
-    let end = progress.borrow().clone();
-    assert_eq!(end.iteration, 3);
-    // The first model trains on frames collected ahead; then the older of every two collections is
-    // too old.
-    let staleness = Staleness {
-        stale: 0,
-        dropped: 2 * 2048,
-        lag: 1,
-    };
-    assert_eq!(end.staleness, staleness);
-    assert_eq!(mock_replicas.failed(), [""; 0]);
-    let left = files(mock_replicas.folder());
-    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[tokio::test]
@@ -315,9 +254,7 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
     // Replicas may still store files.
     let left = files(mock_replicas.folder());
-    let checkpoints = mock_replicas
-        .folder()
-        .join("rl/pole/checkpoints-CartPole-v1-0");
+    let checkpoints = mock_replicas.folder().join("rl/pole/checkpoints-0");
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
     assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
     assert_eq!(
@@ -327,15 +264,15 @@ async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
     );
 }
 
-/// All files below a folder except the summaries.
+/// All files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if !path.is_dir() {
-            found.push(path);
-        } else if !path.ends_with("summaries") {
+        if path.is_dir() {
             found.extend(files(&path));
+        } else {
+            found.push(path);
         }
     }
     found

@@ -21,13 +21,13 @@ use di_worker_lib::{
     protocol::{
         env::{COLLECTOR_PORT, Environment},
         server::serve,
-        wire::{ChangeRequest, Envelope, Replicas, Role, Wanted},
+        wire::{Envelope, Replicas, Role},
     },
     sampler::{collector::Collector, sampling::Sampling},
     storage::Storage,
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use serde_json::{json, to_value};
+use serde_json::{Value, json, to_value};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -121,15 +121,9 @@ struct Inner {
     /// Settings of new learners.
     settings: Settings,
     keys: Vec<String>,
-    /// Responses by idempotency key.
-    answered: BTreeMap<String, Replicas>,
-    /// Number of requests to serve without a response.
-    lose: usize,
     failed: Vec<String>,
     lists: u64,
     refuse: usize,
-    /// Maximum collectors, if there is a limit.
-    room: Option<usize>,
     forgotten: bool,
 }
 
@@ -147,15 +141,6 @@ impl MockReplicas {
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        Self::start_in(folder, storage).await
-    }
-
-    /// A mock whose pods share another storage.
-    pub async fn start_on(storage: Storage) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), storage).await
-    }
-
-    async fn start_in(folder: tempfile::TempDir, storage: Storage) -> Self {
         let listener = loopback_listener().await;
         let inner = Arc::new(Mutex::new(Inner::default()));
         let mock_replicas = Self {
@@ -166,7 +151,7 @@ impl MockReplicas {
             ended: Ended::default(),
         };
         let router = Router::new()
-            .route("/v1alpha1/replicas", get(list).post(add).delete(remove))
+            .route("/v1alpha1/replicas", get(list).post(add))
             .route("/v1alpha1/replicas/failed", post(replace))
             .with_state(mock_replicas.clone());
         tokio::spawn(async { axum::serve(listener, router).await });
@@ -224,16 +209,6 @@ impl MockReplicas {
         self.inner().refuse = count;
     }
 
-    /// Rejects requests for more collectors than this.
-    pub fn has_room_for(&self, collectors: usize) {
-        self.inner().room = Some(collectors);
-    }
-
-    /// Serves this number of scale requests and loses the responses.
-    pub fn lose_next_answers(&self, count: usize) {
-        self.inner().lose = count;
-    }
-
     /// Sets the settings of new learners.
     pub fn set_learner_settings(&self, settings: Settings) {
         self.inner().settings = settings;
@@ -278,17 +253,10 @@ impl MockReplicas {
             let forever = std::future::pending();
             match role {
                 Role::Collector => {
-                    let collector = Collector::new(environment, storage, sampling(index))?;
+                    let collector = Collector::new(environment.pod, storage, sampling(index))?;
                     serve(listener, collector, forever).await
                 }
-                Role::Learner => {
-                    serve(
-                        listener,
-                        Learner::new(environment, storage, settings),
-                        forever,
-                    )
-                    .await
-                }
+                Role::Learner => serve(listener, Learner::new(storage, settings), forever).await,
             }
         });
         let pod = Pod {
@@ -371,83 +339,23 @@ async fn list(
 async fn add(
     State(mock_replicas): State<MockReplicas>,
     headers: HeaderMap,
-    Json(request): Json<ChangeRequest>,
+    Json(request): Json<Value>,
 ) -> (StatusCode, Json<Envelope>) {
-    let there = mock_replicas.collectors().len() + request.collectors.replicas as usize;
-    if mock_replicas.inner().room.is_some_and(|room| there > room) {
-        return refusal(StatusCode::OK, "the quota has no room for them");
-    }
-    serve_once(&mock_replicas, &headers, || {
-        let before = mock_replicas.replicas();
-        mock_replicas.declare(request.collectors.replicas, request.learners.replicas);
-        without(mock_replicas.replicas(), &before)
-    })
-}
-
-async fn remove(
-    State(mock_replicas): State<MockReplicas>,
-    headers: HeaderMap,
-    Json(request): Json<ChangeRequest>,
-) -> (StatusCode, Json<Envelope>) {
-    serve_once(&mock_replicas, &headers, || {
-        let before = mock_replicas.replicas();
-        for (role, Wanted { replicas }) in [
-            (Role::Collector, request.collectors),
-            (Role::Learner, request.learners),
-        ] {
-            // Delete the newest first; names are numbered.
-            let names = mock_replicas.names(role);
-            for name in names.iter().rev().take(replicas as usize) {
-                mock_replicas.inner().pods.remove(name);
-            }
-        }
-        without(before, &mock_replicas.replicas())
-    })
-}
-
-/// The replicas that `others` does not contain.
-fn without(of: Replicas, others: &Replicas) -> Replicas {
-    let new = |of: Vec<String>, others: &[String]| {
-        let new = of.into_iter().filter(|url| !others.contains(url));
-        new.collect()
-    };
-    Replicas {
-        collectors: new(of.collectors, &others.collectors),
-        learners: new(of.learners, &others.learners),
-        ..of
-    }
-}
-
-/// Serves a request unless its idempotency key is known.
-fn serve_once(
-    mock_replicas: &MockReplicas,
-    headers: &HeaderMap,
-    serve: impl FnOnce() -> Replicas,
-) -> (StatusCode, Json<Envelope>) {
-    let key = headers["Idempotency-Key"].to_str().unwrap().to_owned();
-    let answered = {
+    {
         let mut inner = mock_replicas.inner();
         if inner.forgotten {
             return refusal(StatusCode::NOT_FOUND, "no such coordinator");
         }
-        inner.keys.push(key.clone());
+        let key = headers["Idempotency-Key"].to_str().unwrap();
+        inner.keys.push(key.to_owned());
         if inner.refuse > 0 {
             inner.refuse -= 1;
             return refusal(StatusCode::OK, "the cache is not filled yet");
         }
-        inner.answered.get(&key).cloned()
-    };
-    let answer = answered.unwrap_or_else(serve);
-    let mut inner = mock_replicas.inner();
-    inner.answered.insert(key, answer.clone());
-    if inner.lose > 0 {
-        inner.lose -= 1;
-        return refusal(StatusCode::OK, "whether it was written is not known");
     }
-    (
-        StatusCode::OK,
-        Json(Envelope::new_success(to_value(answer).unwrap())),
-    )
+    let count = |role: &str| u32::try_from(request[role]["replicas"].as_u64().unwrap()).unwrap();
+    mock_replicas.declare(count("collectors"), count("learners"));
+    mock_replicas.answer()
 }
 
 async fn replace(

@@ -4,11 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use di_worker_lib::{
     checkpoint::{CheckpointPolicy, run::FINAL_MODEL},
-    coordinator::{Options, outcome::Outcome, training::Goal},
+    coordinator::{Options, progress::Outcome, training::Goal},
     model::Model,
-    storage::blocking::run_blocking,
+    storage::run_blocking,
 };
-use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
@@ -21,8 +20,7 @@ use crate::{
 
 const ITERATIONS: u64 = 6;
 /// The checkpoints of the seed.
-const CHECKPOINTS: &str = "checkpoints-CartPole-v1-4";
-const SUMMARY: &str = "summaries/CartPole-v1-4.jsonl";
+const CHECKPOINTS: &str = "checkpoints-4";
 
 /// A short training with a checkpoint of each model.
 fn short() -> Options {
@@ -64,26 +62,8 @@ async fn trained(mock_replicas: &MockReplicas) -> Model {
     run_blocking(load).await.unwrap()
 }
 
-/// Checks that the summary has one line per iteration.
-async fn check_summary(mock_replicas: &MockReplicas) {
-    let storage = mock_replicas.storage();
-    let read = move || storage.read(&storage.root().join("rl/pole").join(SUMMARY));
-    let text = String::from_utf8(run_blocking(read).await.unwrap()).unwrap();
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    for (iteration, line) in (0_u32..).zip(&lines) {
-        assert_eq!(line["iteration"], f64::from(iteration), "{text}");
-        assert!(line["evaluation"].is_f64(), "{text}");
-    }
-    let last = lines.last().unwrap();
-    assert!(last["policy_loss"].is_f64(), "{text}");
-    assert_eq!(lines.len() as u64, ITERATIONS + 1, "{text}");
-}
-
 /// Trains to the end; returns the model and the number of frames.
-pub async fn finish(mock_replicas: &MockReplicas) -> (Model, u64) {
+async fn finish(mock_replicas: &MockReplicas) -> (Model, u64) {
     let coordinator = coordinator(mock_replicas, short());
     let progress = coordinator.subscribe_progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
@@ -92,7 +72,7 @@ pub async fn finish(mock_replicas: &MockReplicas) -> (Model, u64) {
 }
 
 /// Trains to the end with one interruption; returns the model and the number of frames.
-pub async fn finish_in_two(mock_replicas: &MockReplicas) -> (Model, u64) {
+async fn finish_in_two(mock_replicas: &MockReplicas) -> (Model, u64) {
     let first = coordinator(mock_replicas, short());
     let mut progress = first.subscribe_progress();
     let interrupted = async move {
@@ -105,7 +85,7 @@ pub async fn finish_in_two(mock_replicas: &MockReplicas) -> (Model, u64) {
     let second = coordinator(mock_replicas, short());
     let mut progress = second.subscribe_progress();
     let running = tokio::spawn(run(second));
-    wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
+    progress.changed().await.unwrap();
     assert!(progress.borrow().iteration >= 2, "the training resumes");
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(
@@ -113,7 +93,6 @@ pub async fn finish_in_two(mock_replicas: &MockReplicas) -> (Model, u64) {
         None,
         "a finished training leaves no checkpoints"
     );
-    check_summary(mock_replicas).await;
     let frames = progress.borrow().frames;
     (trained(mock_replicas).await, frames)
 }
@@ -139,7 +118,7 @@ async fn timed_out_training_can_be_resumed() {
         let coordinator = coordinator(&mock_replicas, options);
         let mut progress = coordinator.subscribe_progress();
         let running = tokio::spawn(run(coordinator));
-        wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
+        progress.changed().await.unwrap();
         assert!(progress.borrow().iteration >= reached);
         assert_eq!(running.await.unwrap().unwrap(), Outcome::TimedOut);
         if reached > 0 {

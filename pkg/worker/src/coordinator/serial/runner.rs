@@ -3,14 +3,16 @@ use std::{ops::ControlFlow, time::Instant};
 use crate::{
     Error, Result,
     checkpoint::{Checkpoint, CheckpointStore},
-    coordinator::{outcome::Outcome, progress::Progress, training::Goal},
-    environment::seeds::mix_seeds,
+    coordinator::{
+        progress::{Outcome, Progress},
+        training::Goal,
+    },
+    environment::{EnvFactory, mix_seeds},
     learner::{ppo::Losses, settings::Settings},
     lifecycle::{PollResult, Stats},
     model::Model,
     protocol::wire::Work,
     sampler::{
-        EnvFactory,
         running_pipeline::RunningPipeline,
         sampling::Sampling,
         shared_buffers::{Dataset, Order, TrainingBatch},
@@ -25,16 +27,10 @@ pub(super) struct Runner {
     store: Option<CheckpointStore>,
     model: Model,
     /// Frames collected with the previous model.
-    ahead: Option<Collected>,
+    ahead: Option<Dataset>,
     progress: Progress,
     losses: Losses,
     gradient_steps: u64,
-}
-
-/// A data set and the model version that collected it.
-struct Collected {
-    version: u64,
-    dataset: Dataset,
 }
 
 impl Runner {
@@ -50,7 +46,7 @@ impl Runner {
             None => None,
         };
         sampling.check()?;
-        let at = found.unwrap_or_else(|| Checkpoint::new_initial(goal.game, goal.seed));
+        let at = found.unwrap_or_else(|| Checkpoint::new_initial(goal.seed));
         Ok(Self {
             progress: Progress {
                 iteration: at.model.version,
@@ -73,11 +69,7 @@ impl Runner {
     pub(super) fn run_iteration(&mut self) -> Result<ControlFlow<Outcome, PollResult>> {
         let evaluation = self.evaluate_model()?;
         self.progress.evaluation = Some(evaluation);
-        tracing::info!("{}", self.progress.log_numbers());
-        let (stats, version) = (self.stats(), self.model.version);
-        if let Some(store) = &mut self.store {
-            store.record_iteration(version, &stats);
-        }
+        tracing::info!("{}", self.progress.log_line());
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
         }
@@ -108,7 +100,6 @@ impl Runner {
             end.evaluation = None;
         }
         if let Some(store) = store {
-            store.write_summary();
             match outcome {
                 Outcome::Solved | Outcome::Unsolved => store.remove_finished(),
                 Outcome::TimedOut | Outcome::Interrupted | Outcome::Ended => {
@@ -147,18 +138,16 @@ impl Runner {
             frames,
             returns,
         } = self.next_dataset()?;
-        let version = self.model.version;
         if self.goal.overlap {
             // Collecting begins before the first gradient step and continues with the weights of
             // each step.
-            let order = self.collect_order(version + 1)?;
+            let order = self.collect_order(self.model.version + 1)?;
             self.running.begin_order(order);
         }
         self.running.submit_batch(self.training_batch(), number);
         self.running.run_until_idle()?;
         if self.goal.overlap {
-            let dataset = self.running.current_dataset();
-            self.ahead = Some(Collected { version, dataset });
+            self.ahead = Some(self.running.current_dataset());
         }
         let learned = self.running.take_batch().ok_or(Error::TaskLeft)?;
         self.model = learned.model;
@@ -172,24 +161,12 @@ impl Runner {
         Ok(())
     }
 
-    /// The data set to train on: frames collected ahead unless they are too old, else new ones.
+    /// The data set to train on: frames collected ahead, else new ones.
     fn next_dataset(&mut self) -> Result<Dataset> {
-        let version = self.model.version;
-        if let Some(Collected {
-            version: of,
-            dataset,
-        }) = self.ahead.take()
-        {
-            let (frames, most) = (dataset.frames, self.settings.max_policy_lag);
-            if self
-                .progress
-                .staleness
-                .admit_frames(frames, version - of, most)
-            {
-                return Ok(dataset);
-            }
+        if let Some(dataset) = self.ahead.take() {
+            return Ok(dataset);
         }
-        let order = self.collect_order(version)?;
+        let order = self.collect_order(self.model.version)?;
         self.running.begin_order(order);
         self.running.run_until_idle()?;
         Ok(self.running.current_dataset())

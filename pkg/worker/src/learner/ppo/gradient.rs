@@ -31,7 +31,7 @@ pub(super) fn batch_gradient(
         return Ok(vec![0.0; policy.parameters().len() + LOSSES]);
     }
     let network = Network::new_trainable(policy)?;
-    let features = network.feature_tensor(samples.iter().map(|sample| &*sample.observation))?;
+    let features = Network::feature_tensor(samples.iter().map(|sample| &*sample.observation))?;
     let of =
         |number: fn(&Sample) -> f64| column_tensor(samples.iter().map(|sample| number(sample)));
     let actions: Vec<u32> = samples.iter().map(|sample| sample.action.into()).collect();

@@ -1,7 +1,9 @@
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::*;
 use crate::protocol::wire::CollectorReport;
 
-/// Reports the seed; 0 fails, 1 panics. Counts `stop_workers`.
+/// Reports the task; 0 fails, 1 panics. Counts `stop_workers`.
 #[derive(Default)]
 struct Seeds(Arc<AtomicU64>);
 
@@ -10,14 +12,6 @@ impl TaskWorker for Seeds {
     type Report = CollectorReport;
     type Config = ();
     const ROLE: Role = Role::Collector;
-
-    fn pod_name(&self) -> &'static str {
-        "seeds"
-    }
-
-    fn replica_index(&self) -> u64 {
-        3
-    }
 
     fn current_config(&self) {}
 
@@ -29,13 +23,12 @@ impl TaskWorker for Seeds {
         self.0.fetch_add(1, Relaxed);
     }
 
-    fn run_task(&mut self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
+    fn run_task(&mut self, task: u64) -> Result<CollectorReport> {
         match task {
             0 => Err(Error::BadTask("none".to_owned())),
             1 => panic!("one"),
             frames => Ok(CollectorReport {
                 frames,
-                episodes: fallback_seed,
                 ..CollectorReport::default()
             }),
         }
@@ -48,7 +41,7 @@ fn start_loop() -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
 
 fn start_loop_with(worker: Seeds) -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
     let queue = Arc::new(Queue::new());
-    let mut tasks = TaskLoop::new(worker, queue.clone());
+    let mut tasks = TaskLoop::start(worker, queue.clone()).unwrap();
     tasks.configure(()).unwrap();
     tasks.start().unwrap();
     (tasks, queue)
@@ -62,15 +55,9 @@ fn poll_runs_next_task() {
     let polled: Vec<_> = (0..3).map(|_| tasks.poll().unwrap().samples).collect();
     assert_eq!(polled, [5, 0, 7], "a failed task does not end the worker");
     let mut answer = || answers.remove(0).try_recv().unwrap();
-    assert_eq!(answer().unwrap().episodes, mix_seeds(3, 0));
+    assert_eq!(answer().unwrap().frames, 5);
     assert!(matches!(answer(), Err(Error::BadTask(_))));
-    assert_eq!(
-        answer().unwrap().episodes,
-        mix_seeds(3, 2),
-        "tasks are counted"
-    );
-    let counts = [&queue.done, &queue.failed].map(|count| count.load(Relaxed));
-    assert_eq!(counts, [2, 1]);
+    assert_eq!(answer().unwrap().frames, 7);
 }
 
 #[test]

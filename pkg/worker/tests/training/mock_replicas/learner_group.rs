@@ -3,14 +3,10 @@
 use std::{net::TcpListener, time::Duration};
 
 use di_worker_lib::{
-    distributed::{
-        RankConfig, TcpProcessGroup, Timeouts,
-        aggregator::{Aggregator, AggregatorTimeouts},
-        train_as_rank,
-    },
+    distributed::{RankConfig, TcpProcessGroup, Timeouts, aggregator::Aggregator, train_as_rank},
     learner::{Learner, settings::Settings},
     protocol::{
-        env::{AGGREGATOR_PORT, Environment, LEARNER_PORT},
+        env::{AGGREGATOR_PORT, Environment},
         http,
         wire::{Replicas, Role},
     },
@@ -84,8 +80,7 @@ impl MockReplicas {
             let pod = format!("{name}-ddp-{rank}");
             let (listener, url) = listen(&pod);
             let storage = self.storage();
-            let environment = environment(LEARNER_PORT, pod);
-            let learner = Learner::new(environment, storage, settings.clone());
+            let learner = Learner::new(storage, settings.clone());
             let (config, meeting) = (config.clone(), meeting.take());
             let program = format!("{name}-rank-{rank}");
             let machine = Machine::start(&self.ended, &program, async move {
@@ -105,11 +100,7 @@ impl MockReplicas {
         let machine = Machine::start(&self.ended, name, async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             let client = http::client_with(Loopback::resolver()).unwrap();
-            let patience = AggregatorTimeouts {
-                poll: Duration::from_millis(50),
-                task: Duration::from_millis(200),
-            };
-            let aggregator = Aggregator::new(client, &environment, patience);
+            let aggregator = Aggregator::new(client, &environment, Duration::from_millis(50));
             aggregator.run(listener, std::future::pending()).await
         });
         Pod {
