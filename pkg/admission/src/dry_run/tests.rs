@@ -23,7 +23,7 @@ async fn run(dry_run: &DryRun, object: ValidObject) -> DryRunReport {
 }
 
 #[tokio::test]
-async fn each_declared_role_is_asked_once_within_cache_ttl() {
+async fn declared_role_is_asked_once_within_cache_ttl() {
     let (mock, dry_run) = new_dry_run(MockRequest::created);
     for (name, uid, expected) in [("j", "1", 3), ("j", "2", 3), ("k", "2", 6)] {
         assert_eq!(run(&dry_run, job(name, uid)).await, DryRunReport::default());
