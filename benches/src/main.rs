@@ -94,6 +94,7 @@ enum Benchmark {
     B16,
     B17,
     B18,
+    B19,
 }
 
 fn main() -> Result<()> {
@@ -202,6 +203,7 @@ impl Benchmark {
             Self::B16 => "B16",
             Self::B17 => "B17",
             Self::B18 => "B18",
+            Self::B19 => "B19",
         }
     }
 
@@ -225,6 +227,7 @@ impl Benchmark {
             Self::B16 => rate::run(scale, found),
             Self::B17 => first_step::run(scale, cluster, found).await,
             Self::B18 => ready::run(scale, cluster, found).await,
+            Self::B19 => webhook::dry_run::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

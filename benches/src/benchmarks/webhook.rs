@@ -1,6 +1,7 @@
 //! B10: admission reviews over TLS, compared with a handler of the same process that always returns `allowed`.
 
 mod added;
+pub mod dry_run;
 mod handlers;
 
 use std::{

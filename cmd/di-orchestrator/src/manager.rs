@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use di_admission::{DryRunSettings, PolicyDenials};
 use di_api::names;
 use di_controller::{Lease, LeaseSettings, run_with_leader_election};
 use kube::Client;
@@ -22,6 +23,13 @@ pub struct Manager {
     /// Only serve the webhooks: another operator reconciles the jobs
     #[arg(long)]
     webhook_only: bool,
+    /// Create the pods of new templates in a dry run, also with --webhook-only; needs the right to
+    /// create pods
+    #[arg(long)]
+    dry_run: bool,
+    /// What the webhooks do if a policy denies a pod in the dry run: warn, or refuse the job
+    #[arg(long, value_enum, default_value_t)]
+    dry_run_denials: Denials,
     /// Address of the webhook server (HTTPS)
     #[arg(long, default_value_t = process::any_address(9443))]
     webhook_addr: SocketAddr,
@@ -47,6 +55,14 @@ pub struct Manager {
     identity: process::Identity,
 }
 
+/// The values of `--dry-run-denials`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Denials {
+    #[default]
+    Warn,
+    Refuse,
+}
+
 impl Manager {
     /// Runs until SIGTERM.
     pub async fn run(self) -> Result<()> {
@@ -62,6 +78,7 @@ impl Manager {
                 certificate_dir: self.certificate_dir.clone(),
                 lifetime: Duration::from_secs(self.certificate_lifetime),
                 authorization_cache_ttl: Duration::from_secs(self.authorization_cache_ttl),
+                dry_run: self.dry_run_settings(),
                 ..di_admission::Settings::default()
             },
             webhook_metrics,
@@ -113,6 +130,24 @@ impl Manager {
         (registry, webhooks, reconciler)
     }
 
+    fn build_settings(&self) -> di_plan::BuildSettings {
+        di_plan::BuildSettings {
+            server_url: self.server_url.clone(),
+        }
+    }
+
+    /// The dry run of the webhooks. An installation without a reconciler has no right to create pods,
+    /// unless an overlay grants it.
+    fn dry_run_settings(&self) -> Option<DryRunSettings> {
+        (self.dry_run || !self.webhook_only).then(|| DryRunSettings {
+            build: self.build_settings(),
+            denials: match self.dry_run_denials {
+                Denials::Warn => PolicyDenials::Warn,
+                Denials::Refuse => PolicyDenials::Refuse,
+            },
+        })
+    }
+
     async fn run_controller(
         &self,
         client: Client,
@@ -126,9 +161,7 @@ impl Manager {
         );
         let lease = Lease::new(client.clone(), lease);
         let settings = di_controller::Settings {
-            build: di_plan::BuildSettings {
-                server_url: self.server_url.clone(),
-            },
+            build: self.build_settings(),
             concurrency: self.concurrency,
             identity: self.identity.name.clone(),
             ..di_controller::Settings::default()

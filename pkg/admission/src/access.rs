@@ -1,5 +1,3 @@
-mod ttl_cache;
-
 use std::{sync::Arc, time::Duration};
 
 use di_cache::call_with_timeout;
@@ -7,25 +5,22 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
 use tokio::{sync::Semaphore, time::Instant};
 
-use self::ttl_cache::TtlCache;
 use crate::{
     error::Result,
     review::{AccessQuery, Authorization, ReviewResponse},
+    ttl_cache::TtlCache,
 };
 
 /// Maximum number of concurrent queries. Further queries wait, so that many new jobs do not
 /// overload the API server.
 const MAX_CONCURRENT_QUERIES: usize = 32;
-/// Time limit of a query. The API server waits 10 s for the response of the webhook, and needs it
-/// to report the reason of a denial.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the API server whether the authors of templates may create pods. See docs/decisions/0010.
 #[derive(Clone)]
 pub struct Access {
     client: Client,
     query_permits: Arc<Semaphore>,
-    allowed: Arc<TtlCache<AccessQuery>>,
+    allowed: Arc<TtlCache<AccessQuery, ()>>,
 }
 
 impl Access {
@@ -40,29 +35,34 @@ impl Access {
         }
     }
 
-    /// Asks the API server, and returns the response to the request. Denies the request if the API
-    /// server does not respond.
+    /// Asks the API server. Returns the response that denies the request, or `None` if its author
+    /// may create pods. Denies the request if the API server does not respond within `timeout`.
     ///
     /// # Errors
     /// When the response cannot be encoded.
-    pub async fn authorize(&self, authorization: Authorization) -> Result<ReviewResponse> {
-        if self.allowed.contains_valid(authorization.access_query()) {
-            return authorization.allow_response();
+    pub async fn find_denial(
+        &self,
+        authorization: &Authorization,
+        timeout: Duration,
+    ) -> Result<Option<ReviewResponse>> {
+        let query = authorization.access_query();
+        if self.allowed.get_valid(query).is_some() {
+            return Ok(None);
         }
-        match self.query_api_server(authorization.access_query()).await {
-            Ok(true) => authorization.allow_response(),
-            Ok(false) => authorization.deny_response(),
+        match self.query_api_server(query, timeout).await {
+            Ok(true) => Ok(None),
+            Ok(false) => authorization.deny_response().map(Some),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "Cannot check whether a user may create pods, denying the request"
                 );
-                authorization.error_response()
+                authorization.error_response().map(Some)
             }
         }
     }
 
-    async fn query_api_server(&self, query: &AccessQuery) -> Result<bool> {
+    async fn query_api_server(&self, query: &AccessQuery, timeout: Duration) -> Result<bool> {
         let operation = || "create SubjectAccessReview".to_owned();
         let call = async {
             // The semaphore is never closed, so this cannot fail.
@@ -72,12 +72,12 @@ impl Access {
             let (params, review) = (PostParams::default(), query.to_access_review());
             Ok((api.create(&params, &review).await?, queried_at))
         };
-        let (response, queried_at) = call_with_timeout(QUERY_TIMEOUT, operation, call).await?;
+        let (response, queried_at) = call_with_timeout(timeout, operation, call).await?;
         let status = response.status.unwrap_or_default();
         let is_allowed = status.allowed && !status.denied.unwrap_or_default();
         if is_allowed {
             self.allowed
-                .insert_at(query, query.size_bytes(), queried_at);
+                .insert_at(query.clone(), (), query.size_bytes(), queried_at);
         }
         Ok(is_allowed)
     }

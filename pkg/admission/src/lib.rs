@@ -8,6 +8,7 @@ mod cert_manager;
 mod certificate;
 mod certificate_check;
 mod certificate_dir;
+mod dry_run;
 mod error;
 mod inject;
 mod metrics;
@@ -16,6 +17,7 @@ pub mod review;
 mod secret;
 mod server;
 mod settings;
+mod ttl_cache;
 
 use kube::Client;
 use tokio::{
@@ -28,6 +30,7 @@ pub use self::{
     access::Access,
     certificate::ServingCert,
     certificate_check::needs_renewal,
+    dry_run::{DryRun, DryRunSettings, PolicyDenials},
     error::{Error, Result},
     metrics::Metrics,
     renewal::Renewal,
@@ -62,10 +65,12 @@ pub async fn run(
     let drain = settings.drain;
     let access = Access::new(client.clone(), settings.authorization_cache_ttl);
     let certificates = Certificates::new_shared();
+    let dry_run = settings.dry_run.clone();
+    let dry_run = dry_run.map(|settings| DryRun::new(client.clone(), settings));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(
         listener,
-        router(access, metrics.clone()),
+        router(access, dry_run, metrics.clone()),
         certificates.clone(),
         Limits::default(),
         metrics.clone(),

@@ -22,7 +22,12 @@ use self::{
 };
 use crate::error::Result;
 
-pub use self::{access_query::AccessQuery, authorization::Authorization, response::ReviewResponse};
+pub use self::{
+    access_query::AccessQuery,
+    authorization::{Authorization, DryRunReport},
+    response::ReviewResponse,
+    validation::ValidObject,
+};
 
 /// Size of a body in bytes above which its JSON values are counted before it is decoded, one body at
 /// a time. A smaller body cannot contain enough values to need much memory.
@@ -33,7 +38,7 @@ pub(crate) const LARGE_BODY_BYTES: usize = 64 << 10;
 pub enum ReviewOutcome {
     /// The response, independent of the author.
     Final(ReviewResponse),
-    /// The object is valid. The API server must authorize its author.
+    /// The object is valid. The API server must authorize its author, and validate its pods.
     NeedsAuthorization(Box<Authorization>),
 }
 
@@ -135,14 +140,18 @@ fn admit(
     result: ValidationResult,
     scope: Option<Scope>,
 ) -> Result<ReviewOutcome> {
-    let ValidationResult { faults, warnings } = result;
+    let ValidationResult {
+        object,
+        faults,
+        warnings,
+    } = result;
     if !faults.is_empty() {
         let invalid = status::invalid_object(&request, &faults);
         return Ok(ReviewResponse::deny(&request, &invalid, warnings)?.into());
     }
     Ok(match scope {
         Some(scope) => ReviewOutcome::NeedsAuthorization(Box::new(Authorization::new(
-            request, scope, warnings,
+            request, scope, warnings, object,
         ))),
         None => ReviewResponse::allow(&request, warnings)?.into(),
     })

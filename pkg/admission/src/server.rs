@@ -21,28 +21,36 @@ use tokio::net::TcpListener;
 use self::body_memory::{BodyMemory, MAX_BODY_BYTES, MemoryReservation};
 use crate::{
     access::Access,
+    dry_run::DryRun,
     error::{Error, Result},
     metrics::{Metrics, Outcome},
-    review::{self, ReviewOutcome, ReviewResponse},
+    review::{self, Authorization, ReviewOutcome, ReviewResponse},
 };
 
 /// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time limit for all questions to the API server about one review. With the time for the body, the
+/// webhook responds within the 10 s that the API server waits, and the author sees the reason.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+
 #[derive(Clone)]
 struct Webhooks {
     access: Access,
+    dry_run: Option<DryRun>,
     metrics: Metrics,
     memory: BodyMemory,
 }
 
-/// The webhooks: POST `/mutate` and POST `/validate`.
-pub fn router(access: Access, metrics: Metrics) -> Router {
+/// The webhooks: POST `/mutate` and POST `/validate`. Without `dry_run`, the API server does not
+/// validate the pods.
+pub fn router(access: Access, dry_run: Option<DryRun>, metrics: Metrics) -> Router {
     Router::new()
         .route("/mutate", post(handle_mutate))
         .route("/validate", post(handle_validate))
         .with_state(Webhooks {
             access,
+            dry_run,
             metrics,
             memory: BodyMemory::default(),
         })
@@ -82,7 +90,7 @@ async fn handle_validate(State(webhooks): State<Webhooks>, request: Request) -> 
     let received_at = Instant::now();
     let result = match webhooks.review(request, review::validate).await {
         Ok(ReviewOutcome::NeedsAuthorization(authorization)) => {
-            webhooks.access.authorize(*authorization).await
+            webhooks.query_api_server(*authorization).await
         }
         Ok(ReviewOutcome::Final(response)) => Ok(response),
         Err(error) => Err(error),
@@ -96,6 +104,34 @@ impl Webhooks {
         let (body, _reservation) = self.read_body(request).await?;
         let _permit = self.memory.decode_permit(body.len()).await;
         review(&body)
+    }
+
+    /// Authorizes the author, and then validates the pods. See docs/decisions/0010 and 0030.
+    async fn query_api_server(&self, mut authorization: Authorization) -> Result<ReviewResponse> {
+        let deadline = tokio::time::Instant::now() + QUERY_TIMEOUT;
+        // Only the encoded pods stay in memory while the API server responds.
+        let object = authorization.take_object();
+        let dry_run = match (&self.dry_run, object) {
+            (Some(dry_run), Some(object)) => {
+                let requests = dry_run.build_requests(object, authorization.namespace())?;
+                Some((dry_run, requests))
+            }
+            _ => None,
+        };
+        let denial = self
+            .access
+            .find_denial(&authorization, QUERY_TIMEOUT)
+            .await?;
+        if let Some(denial) = denial {
+            return Ok(denial);
+        }
+        match dry_run {
+            Some((dry_run, requests)) => {
+                let report = dry_run.run(requests, deadline).await;
+                authorization.dry_run_response(report)
+            }
+            None => authorization.allow_response(),
+        }
     }
 
     /// Reads the body. Returns it with the reservation of its memory.

@@ -3,6 +3,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use di_api::names;
 use jiff::Timestamp;
 
+use crate::dry_run::DryRunSettings;
+
 /// Field manager of the webhooks' writes.
 pub(crate) const FIELD_MANAGER: &str = "di-webhook";
 /// Time limit of a call to the API server.
@@ -34,6 +36,9 @@ pub struct Settings {
     pub check_interval: Duration,
     /// Time for which a successful authorization is cached; zero disables the cache.
     pub authorization_cache_ttl: Duration,
+    /// Dry run of the pods of new templates; `None` turns it off. It needs permission to create
+    /// pods.
+    pub dry_run: Option<DryRunSettings>,
     /// Delay between a change of the webhook configurations and serving the new certificate. API
     /// servers need it to read the configurations.
     pub propagation: Duration,
@@ -56,6 +61,7 @@ impl Default for Settings {
             lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             check_interval: Duration::from_secs(60),
             authorization_cache_ttl: Duration::from_secs(10),
+            dry_run: None,
             propagation: Duration::from_secs(30),
             clock: Timestamp::now,
             drain: Duration::from_secs(5),

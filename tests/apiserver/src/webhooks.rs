@@ -4,15 +4,16 @@ use std::{
     time::Duration,
 };
 
-use di_admission::{Metrics, Settings, run};
+use di_admission::{DryRunSettings, Metrics, PolicyDenials, Settings, run};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
     core::v1::{Namespace, Secret, Service},
+    rbac::v1::{Role, RoleBinding},
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use prometheus_client::registry::Registry;
 use rustls::{
@@ -160,6 +161,39 @@ impl Webhooks {
         webhooks.add().await;
         webhooks.until_called().await;
         webhooks
+    }
+
+    /// The same as `start` with the dry run of pods, for which the webhooks may create pods.
+    pub async fn start_with_dry_run(space: &Space, denials: PolicyDenials) -> Self {
+        let mut webhooks = Self::install(space, Duration::from_secs(3600)).await;
+        webhooks.settings.dry_run = Some(DryRunSettings {
+            denials,
+            ..DryRunSettings::default()
+        });
+        webhooks.allow_pods().await;
+        webhooks.add().await;
+        webhooks.until_called().await;
+        webhooks
+    }
+
+    async fn allow_pods(&self) {
+        let (client, namespace) = (&self.space.client, &self.settings.namespace);
+        let role = json!({
+            "metadata": {"name": "dry-run"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}],
+        });
+        let binding = json!({
+            "metadata": {"name": "dry-run"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dry-run"},
+            "subjects": [{"kind": "ServiceAccount", "name": "di-orchestrator", "namespace": namespace}],
+        });
+        let params = PostParams::default();
+        let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+        let role = serde_json::from_value(role).unwrap();
+        roles.create(&params, &role).await.unwrap();
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+        let binding = serde_json::from_value(binding).unwrap();
+        bindings.create(&params, &binding).await.unwrap();
     }
 
     /// Starts another replica and waits until it is ready. Every replica but the first has its own

@@ -50,12 +50,7 @@ pub(super) async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         (OURS, "webhook", Some(webhook(client.clone()))),
     ] {
         let space = cluster.space().await?;
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let label = json!({"metadata": {"labels": {LABEL: asked}}});
-        let params = PatchParams::default();
-        namespaces
-            .patch(&space.name, &params, &Patch::Merge(&label))
-            .await?;
+        label(&client, &space.name, asked).await?;
         let api: Api<DIJob> = Api::namespaced(client.clone(), &space.name);
         if let Some(router) = router {
             let to = listen(router, &certificates).await?;
@@ -121,8 +116,19 @@ fn empty() -> Router {
         .route("/mutate", answer())
 }
 
+/// Labels a namespace with who is asked about its objects.
+pub(super) async fn label(client: &Client, namespace: &str, asked: &str) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let label = json!({"metadata": {"labels": {LABEL: asked}}});
+    let params = PatchParams::default();
+    namespaces
+        .patch(namespace, &params, &Patch::Merge(&label))
+        .await?;
+    Ok(())
+}
+
 /// Has the API server ask `to` about the jobs of namespaces with this label.
-async fn configure(
+pub(super) async fn configure(
     client: &Client,
     asked: &str,
     to: SocketAddr,
@@ -156,7 +162,7 @@ async fn configure(
 }
 
 /// Waits until the API server has heard of the configurations, ours being the last.
-async fn until_asked(jobs: &Api<DIJob>, params: &PostParams) -> Result<()> {
+pub(super) async fn until_asked(jobs: &Api<DIJob>, params: &PostParams) -> Result<()> {
     let bad = json!({"coordinator": {"template": {"spec": {"containers": []}}}});
     let bad: DIJob = serde_json::from_value(json!({"metadata": {"name": "bad"}, "spec": bad}))?;
     let began = Instant::now();

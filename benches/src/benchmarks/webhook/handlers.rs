@@ -4,7 +4,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use axum::Router;
-use di_admission::{Access, Certificates, Limits, Metrics, ServingCert, Settings};
+use di_admission::{
+    Access, Certificates, DryRun, DryRunSettings, Limits, Metrics, ServingCert, Settings,
+};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -31,7 +33,14 @@ pub fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
 /// Ours, as they are installed.
 pub fn webhook(client: Client) -> Router {
     let access = Access::new(client, Settings::default().authorization_cache_ttl);
-    di_admission::router(access, Metrics::default())
+    di_admission::router(access, None, Metrics::default())
+}
+
+/// Ours, as they are installed, with the dry run of pods.
+pub fn webhook_with_dry_run(client: Client) -> Router {
+    let access = Access::new(client.clone(), Settings::default().authorization_cache_ttl);
+    let dry_run = DryRun::new(client, DryRunSettings::default());
+    di_admission::router(access, Some(dry_run), Metrics::default())
 }
 
 pub async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<SocketAddr> {

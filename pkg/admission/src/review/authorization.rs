@@ -1,10 +1,13 @@
 //! Checks that the author of a template may create pods. See docs/decisions/0010.
 
+use di_api::validation::Fault;
+
 use super::{
     access_query::{AccessQuery, Scope},
     request::Request,
     response::ReviewResponse,
     status,
+    validation::ValidObject,
 };
 use crate::error::Result;
 
@@ -14,16 +17,44 @@ pub struct Authorization {
     request: Request,
     access_query: AccessQuery,
     warnings: Vec<String>,
+    object: Option<ValidObject>,
+}
+
+/// What a dry run of the pods of an object found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRunReport {
+    /// The API server rejects the pods of this object always.
+    pub faults: Vec<Fault>,
+    /// Policies reject the pods now, and the administrators want such objects to be denied.
+    pub denials: Vec<String>,
+    /// The pods may be rejected.
+    pub warnings: Vec<String>,
 }
 
 impl Authorization {
-    pub(super) fn new(mut request: Request, scope: Scope, warnings: Vec<String>) -> Self {
+    pub(super) fn new(
+        mut request: Request,
+        scope: Scope,
+        warnings: Vec<String>,
+        object: Option<ValidObject>,
+    ) -> Self {
         let user = std::mem::take(&mut request.user);
         Self {
             request,
             access_query: AccessQuery { user, scope },
             warnings,
+            object,
         }
+    }
+
+    /// Namespace of the object.
+    pub fn namespace(&self) -> &str {
+        &self.request.namespace
+    }
+
+    /// Takes the object; it is not part of the response.
+    pub fn take_object(&mut self) -> Option<ValidObject> {
+        self.object.take()
     }
 
     /// The query for the API server.
@@ -37,6 +68,22 @@ impl Authorization {
     /// When the response cannot be encoded.
     pub fn allow_response(self) -> Result<ReviewResponse> {
         ReviewResponse::allow(&self.request, self.warnings)
+    }
+
+    /// The response if the author may create pods, and a dry run of them has this result.
+    ///
+    /// # Errors
+    /// When the response cannot be encoded.
+    pub fn dry_run_response(mut self, report: DryRunReport) -> Result<ReviewResponse> {
+        self.warnings.extend(report.warnings);
+        let denial = if !report.faults.is_empty() {
+            status::invalid_object(&self.request, &report.faults)
+        } else if !report.denials.is_empty() {
+            status::denied_pods(&self.request, &report.denials)
+        } else {
+            return self.allow_response();
+        };
+        ReviewResponse::deny(&self.request, &denial, self.warnings)
     }
 
     /// The response if the author may not create pods.

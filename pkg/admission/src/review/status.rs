@@ -92,6 +92,19 @@ pub(super) fn forbidden_pods(request: &Request, query: &AccessQuery) -> Status {
         .with_details(status_details(request))
 }
 
+/// Policies of the cluster deny the pods of the object.
+pub(super) fn denied_pods(request: &Request, denials: &[String]) -> Status {
+    let message = format!(
+        "{} {:?} is forbidden: policies of the cluster deny its pods: {}",
+        resource_name(&request.kind),
+        request.name,
+        denials.join("; "),
+    );
+    Status::failure(&message, reason::FORBIDDEN)
+        .with_code(403)
+        .with_details(status_details(request))
+}
+
 /// The API server could not authorize the author.
 pub(super) fn authorization_unavailable(request: &Request, query: &AccessQuery) -> Status {
     let message = format!(

@@ -1,12 +1,24 @@
 use di_api::{
-    DIJob,
+    AggregatorConfig, DIJob,
     validation::{self, Decoded, Fault},
 };
 use serde_json::Value;
 
+/// A valid object with pod templates.
+// Boxed: decoded objects have a size of kilobytes.
+#[derive(Clone, Debug)]
+pub enum ValidObject {
+    /// A job.
+    DIJob(Box<DIJob>),
+    /// The configuration of aggregators.
+    AggregatorConfig(Box<AggregatorConfig>),
+}
+
 /// The faults and warnings of an object.
 #[derive(Debug, Default)]
 pub(super) struct ValidationResult {
+    /// The object, if it is valid and its spec is new.
+    pub(super) object: Option<ValidObject>,
     /// Reasons of a denial; the object is valid if there are none.
     pub(super) faults: Vec<Fault>,
     /// Warnings for the author, independent of the faults.
@@ -16,11 +28,18 @@ pub(super) struct ValidationResult {
 impl ValidationResult {
     /// Validates a new job.
     pub(super) fn for_new_dijob(job: Decoded<DIJob>) -> Self {
-        Self {
-            warnings: validation::job_warnings(job.object()),
-            faults: validation::validate_decoded_dijob(job)
-                .err()
-                .unwrap_or_default(),
+        let warnings = validation::job_warnings(job.object());
+        match validation::validate_decoded_dijob(job) {
+            Ok(job) => Self {
+                object: Some(ValidObject::DIJob(Box::new(job))),
+                faults: Vec::new(),
+                warnings,
+            },
+            Err(faults) => Self {
+                object: None,
+                faults,
+                warnings,
+            },
         }
     }
 
@@ -34,10 +53,12 @@ impl ValidationResult {
             Ok(Some(job)) => Self {
                 faults: Vec::new(),
                 warnings: validation::job_warnings(&job),
+                object: Some(ValidObject::DIJob(Box::new(job))),
             },
             // The spec is unchanged: updates of labels, finalizers and status repeat no warnings.
             Ok(None) => Self::default(),
             Err(faults) => Self {
+                object: None,
                 faults,
                 warnings: validation::rejected_job_warnings(new),
             },
@@ -53,8 +74,10 @@ impl ValidationResult {
             Ok(config) => Self {
                 faults: Vec::new(),
                 warnings: validation::config_warnings(&config),
+                object: Some(ValidObject::AggregatorConfig(Box::new(config))),
             },
             Err(faults) => Self {
+                object: None,
                 faults,
                 warnings: Vec::new(),
             },

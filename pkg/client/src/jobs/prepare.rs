@@ -46,7 +46,7 @@ pub async fn prepare_objects(
         let mut faults = Vec::new();
         let resolved = resolve_resource(cluster, namespace, &document.object, &mut faults).await?;
         faults.extend(name_faults(&document.object));
-        faults.extend(validation_faults(&document.object));
+        faults.extend(validation_faults(&document.object, cluster.is_some()));
         if let Some((api, namespace)) = resolved {
             let one = PreparedObject {
                 origin: document.origin.clone(),
@@ -95,7 +95,7 @@ pub fn check_documents(documents: &[Document]) -> Result<Vec<String>> {
             vec![fault]
         } else {
             let name = name_faults(object).into_iter();
-            name.chain(validation_faults(object)).collect()
+            name.chain(validation_faults(object, false)).collect()
         };
         if !faults.is_empty() {
             rejected.push(Rejected {
@@ -165,14 +165,19 @@ fn name_faults(object: &Value) -> Option<String> {
     (!has_name).then(|| "metadata.name: Required value".to_owned())
 }
 
-fn validation_faults(object: &Value) -> Vec<String> {
+/// A cluster decides itself about fields of pods that this program does not know.
+fn validation_faults(object: &Value, has_cluster: bool) -> Vec<String> {
     let ours = is_own_kind(object);
     let faults = match object["kind"].as_str() {
         Some("DIJob") if ours => validation::validate_dijob(object).err(),
         Some("AggregatorConfig") if ours => validation::validate_aggregator_config(object).err(),
         _ => None,
     };
-    faults.iter().flatten().map(ToString::to_string).collect()
+    let mut faults = faults.unwrap_or_default();
+    if has_cluster {
+        validation::remove_unknown_pod_fields(&mut faults);
+    }
+    faults.iter().map(ToString::to_string).collect()
 }
 
 /// Resolves the API resource and namespace of an object.

@@ -3,6 +3,7 @@
 mod authorization;
 mod cert_manager;
 mod certificates;
+mod dry_run;
 mod job_updates;
 mod server_rules;
 mod validation;

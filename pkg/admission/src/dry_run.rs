@@ -1,0 +1,151 @@
+//! Has the API server validate the pods of new templates. See docs/decisions/0030.
+
+mod field_map;
+mod pods;
+mod verdict;
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::http::{Request, header};
+use di_plan::BuildSettings;
+use futures::future::join_all;
+use kube::Client;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
+
+pub use self::verdict::PolicyDenials;
+use self::{
+    field_map::FieldMap,
+    pods::build_pods,
+    verdict::{Answer, Verdict, is_definite, judge_answer, merge_verdicts},
+};
+use crate::{
+    error::{Error, Result},
+    review::{DryRunReport, ValidObject},
+    ttl_cache::TtlCache,
+};
+
+/// Maximum number of concurrent requests. Further requests wait, so that many new jobs do not
+/// overload the API server.
+const MAX_CONCURRENT_REQUESTS: usize = 32;
+/// Time for which definite answers are cached: a job is often submitted twice within some seconds,
+/// for example by a dry run and then by a create.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+
+/// Settings of the dry run.
+#[derive(Clone, Debug, Default)]
+pub struct DryRunSettings {
+    /// Settings of the reconciler for pods.
+    pub build: BuildSettings,
+    /// The effect of denials by policies.
+    pub denials: PolicyDenials,
+}
+
+/// Creates the pods of new templates in a dry run, with the rights of the orchestrator.
+#[derive(Clone)]
+pub struct DryRun {
+    client: Client,
+    settings: Arc<DryRunSettings>,
+    permits: Arc<Semaphore>,
+    answers: Arc<TtlCache<CacheKey, Answer>>,
+    hasher: RandomState,
+}
+
+/// Namespace of a pod and hash of the pod.
+type CacheKey = (String, u64);
+
+/// The dry run of one pod.
+pub(crate) struct PodRequest {
+    key: CacheKey,
+    body: Vec<u8>,
+    fields: FieldMap,
+}
+
+impl DryRun {
+    /// A dry run that uses this client, which needs permission to create pods.
+    pub fn new(client: Client, settings: DryRunSettings) -> Self {
+        Self {
+            client,
+            settings: Arc::new(settings),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
+            answers: Arc::new(TtlCache::new(CACHE_TTL)),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Builds one pod of each role that the object has a template of.
+    pub(crate) fn build_requests(
+        &self,
+        object: ValidObject,
+        namespace: &str,
+    ) -> Result<Vec<PodRequest>> {
+        let pods = build_pods(object, namespace, &self.settings.build);
+        let encode = |pod: &_| serde_json::to_vec(pod).map_err(Error::Encode);
+        let requests = pods.into_iter().map(|(mut pod, fields)| {
+            // The UID of the owner differs each time that a job is submitted.
+            let owners = pod.metadata.owner_references.take();
+            let hash = self.hasher.hash_one(encode(&pod)?);
+            pod.metadata.owner_references = owners;
+            Ok(PodRequest {
+                key: (namespace.to_owned(), hash),
+                body: encode(&pod)?,
+                fields,
+            })
+        });
+        requests.collect()
+    }
+
+    /// Sends the requests in parallel. What the API server has not answered until `deadline` becomes
+    /// a warning.
+    pub(crate) async fn run(&self, requests: Vec<PodRequest>, deadline: Instant) -> DryRunReport {
+        let verdicts = join_all(requests.into_iter().map(async |request| {
+            let fields = request.fields.clone();
+            let verdict = match timeout_at(deadline, self.ask(request)).await {
+                Ok(Ok(answer)) => judge_answer(&answer, &fields),
+                Ok(Err(error)) => Verdict::Unknown(error.to_string()),
+                Err(_) => Verdict::Unknown("the API server did not respond in time".to_owned()),
+            };
+            (fields.template, verdict)
+        }));
+        merge_verdicts(verdicts.await, self.settings.denials)
+    }
+
+    /// The answer of the API server, which may be cached.
+    async fn ask(&self, PodRequest { key, body, .. }: PodRequest) -> kube::Result<Answer> {
+        if let Some(answer) = self.answers.get_valid(&key) {
+            return Ok(answer);
+        }
+        // The semaphore is never closed, so this cannot fail.
+        let _permit = self.permits.acquire().await;
+        let asked_at = Instant::now();
+        // API servers before 1.25 ignore `fieldValidation`.
+        let path = format!(
+            "/api/v1/namespaces/{}/pods?dryRun=All&fieldValidation=Strict",
+            key.0
+        );
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        let answer = match self.client.request_text(request).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(Arc::new(*status)),
+            Err(error) => return Err(error),
+        };
+        if is_definite(&answer) {
+            let causes = answer.as_ref().err().and_then(|s| s.details.as_ref());
+            let causes = causes.into_iter().flat_map(|details| &details.causes);
+            let sizes = causes.map(|cause| cause.field.len() + cause.message.len());
+            let size = key.0.len() + sizes.sum::<usize>();
+            self.answers.insert_at(key, answer.clone(), size, asked_at);
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The pods that the reconciler would build from an object.
+
+use di_api::{AggregatorConfig, CoordinatorSpec, DIJob, DIJobSpec, Origin, PlanEntry, Role, names};
+use di_plan::{BuildSettings, build_pod};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use kube::ResourceExt;
+
+use super::field_map::FieldMap;
+use crate::review::ValidObject;
+
+/// Roles that a job declares.
+const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
+
+/// Builds one pod of each template of the object in this namespace. Groups have no pods of their
+/// own: they differ only in quantities that the webhook validates itself.
+pub(super) fn build_pods(
+    object: ValidObject,
+    namespace: &str,
+    settings: &BuildSettings,
+) -> Vec<(Pod, FieldMap)> {
+    match object {
+        ValidObject::DIJob(mut job) => {
+            job.metadata.namespace = Some(namespace.to_owned());
+            let pods = DECLARED.into_iter().filter_map(|role| {
+                let template = job.spec.declared(role)?.template;
+                let pod = build_pod(&job, &representative_entry(&job, role), None, settings)?;
+                let path = format!("spec.{role}.template");
+                let fields = FieldMap::new(path, template, Some(&job), &pod);
+                Some((pod, fields))
+            });
+            pods.collect()
+        }
+        ValidObject::AggregatorConfig(config) => {
+            let template = &config.spec.aggregator.template;
+            let job = job_of_config(&config, namespace);
+            let entry = representative_entry(&job, Role::Aggregator);
+            let Some(pod) = build_pod(&job, &entry, Some(template), settings) else {
+                return Vec::new();
+            };
+            let path = "spec.aggregator.template".to_owned();
+            let fields = FieldMap::new(path, template, None, &pod);
+            vec![(pod, fields)]
+        }
+    }
+}
+
+/// A job whose learner groups use the configuration.
+fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
+    let spec = DIJobSpec {
+        group: String::new(),
+        priority_class_name: String::new(),
+        clean_pod_policy: di_api::CleanPodPolicy::default(),
+        volumes: Vec::new(),
+        coordinator: CoordinatorSpec {
+            template: PodTemplateSpec::default(),
+        },
+        collector: None,
+        learner: None,
+        suspend: false,
+        active_deadline_seconds: None,
+        ttl_seconds_after_finished: None,
+        backoff_limit: 0,
+    };
+    let mut job = DIJob::new(&config.name_any(), spec);
+    job.metadata.namespace = Some(namespace.to_owned());
+    job
+}
+
+/// The plan entry of the first replica of a role.
+fn representative_entry(job: &DIJob, role: Role) -> PlanEntry {
+    let job = job.name_any();
+    let name = match role {
+        Role::Coordinator => names::coordinator_name(&job),
+        role => names::replica_name(&job, role, &"x".repeat(names::SUFFIX_LEN)),
+    };
+    PlanEntry::new(name, role, Origin::Declared, 0)
+}

@@ -1,0 +1,352 @@
+//! What the answers of the API server mean for the object.
+
+use std::sync::Arc;
+
+use di_api::validation::{Fault, FaultKind, truncate_text};
+use kube::core::Status;
+
+use super::field_map::FieldMap;
+use crate::review::DryRunReport;
+
+/// Maximum length of a warning in bytes. API servers truncate longer ones if there are many.
+const MAX_WARNING_LEN: usize = 200;
+/// Maximum length of a message of the API server in a denial, in bytes.
+const MAX_MESSAGE_LEN: usize = 1_024;
+/// Maximum number of faults of one object.
+const MAX_FAULTS: usize = 1_000;
+
+/// The answer to the creation of a pod: accepted, or a failure.
+pub(super) type Answer = Result<(), Arc<Status>>;
+
+/// The effect of policies that deny pods: admission plugins and other webhooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyDenials {
+    /// The author gets a warning: the policy may allow the pods later.
+    #[default]
+    Warn,
+    /// The object is denied.
+    Refuse,
+}
+
+/// The meaning of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The API server would create the pod.
+    Accepted,
+    /// The API server never creates this pod.
+    Invalid(Vec<Fault>),
+    /// A policy denies the pod now; the message says why.
+    Denied(String),
+    /// It is not known whether the API server would create the pod; the message says why.
+    Unknown(String),
+}
+
+/// Whether the answer depends on the pod and the version of the API server only.
+pub(super) fn is_definite(answer: &Answer) -> bool {
+    answer
+        .as_ref()
+        .err()
+        .is_none_or(|status| is_invalid(status))
+}
+
+/// Whether the API server's own validation failed. Policies can also use the code 422: webhooks name
+/// themselves, and a `ValidatingAdmissionPolicy` names no field.
+fn is_invalid(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422
+        && !status.message.starts_with("admission webhook ")
+        && causes.any(|cause| !cause.field.is_empty())
+}
+
+/// The meaning of an answer, with the fields of the object.
+pub(super) fn judge_answer(answer: &Answer, fields: &FieldMap) -> Verdict {
+    let Err(status) = answer else {
+        return Verdict::Accepted;
+    };
+    let message = &status.message;
+    match status.code {
+        _ if is_invalid(status) => Verdict::Invalid(faults_of_causes(status, fields)),
+        400 if message.contains("cannot be handled as a Pod") => {
+            Verdict::Invalid(faults_of_decoding(message, fields))
+        }
+        // The pod exists because the job runs. The API server finds that out last.
+        409 if status.reason == "AlreadyExists" => Verdict::Accepted,
+        403 | 422 => Verdict::Denied(message.clone()),
+        400..500 if message.contains(" denied the request") => Verdict::Denied(message.clone()),
+        _ => Verdict::Unknown(message.clone()),
+    }
+}
+
+fn faults_of_causes(status: &Status, fields: &FieldMap) -> Vec<Fault> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let faults = causes.map(|cause| Fault {
+        kind: fault_kind(&cause.reason),
+        field: fields.object_field(&cause.field),
+        detail: truncate_text(&cause.message, MAX_MESSAGE_LEN),
+    });
+    faults.collect()
+}
+
+fn fault_kind(reason: &str) -> FaultKind {
+    match reason {
+        "FieldValueRequired" => FaultKind::Required,
+        "FieldValueNotSupported" => FaultKind::NotSupported,
+        "FieldValueDuplicate" => FaultKind::Duplicate,
+        "FieldValueNotFound" => FaultKind::NotFound,
+        "FieldValueForbidden" => FaultKind::Forbidden,
+        "FieldValueTooLong" => FaultKind::TooLong,
+        "FieldValueTooMany" => FaultKind::TooMany,
+        _ => FaultKind::Invalid,
+    }
+}
+
+/// The faults of a pod that the API server cannot decode: unknown fields, or a wrong type in the
+/// template.
+fn faults_of_decoding(message: &str, fields: &FieldMap) -> Vec<Fault> {
+    let unknown = message.split("unknown field \"").skip(1);
+    let unknown = unknown.filter_map(|rest| Some(rest.split_once('"')?.0));
+    let faults = unknown.map(|field| Fault {
+        kind: FaultKind::Invalid,
+        field: fields.object_field(field),
+        detail: "Invalid value: unknown field".to_owned(),
+    });
+    let faults: Vec<_> = faults.collect();
+    if !faults.is_empty() {
+        return faults;
+    }
+    let reason = message.split_once("cannot be handled as a Pod: ");
+    let reason = reason.map_or(message, |(_, reason)| reason);
+    vec![Fault {
+        kind: FaultKind::Invalid,
+        field: fields.template.clone(),
+        detail: truncate_text(&format!("Invalid value: {reason}"), MAX_MESSAGE_LEN),
+    }]
+}
+
+/// Merges the verdicts on all pods of an object, each with the path of its template.
+pub(super) fn merge_verdicts(
+    verdicts: Vec<(String, Verdict)>,
+    denials: PolicyDenials,
+) -> DryRunReport {
+    let mut report = DryRunReport::default();
+    for (template, verdict) in verdicts {
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::Invalid(faults) => {
+                for fault in faults {
+                    // Pods of several roles have the same volumes of the job.
+                    if report.faults.len() < MAX_FAULTS && !report.faults.contains(&fault) {
+                        report.faults.push(fault);
+                    }
+                }
+            }
+            Verdict::Denied(message) if denials == PolicyDenials::Refuse => {
+                let message = format!("{template}: {}", on_one_line(&message));
+                report
+                    .denials
+                    .push(truncate_text(&message, MAX_MESSAGE_LEN));
+            }
+            Verdict::Denied(message) => {
+                report
+                    .warnings
+                    .push(warning(&template, "pod denied", &message));
+            }
+            Verdict::Unknown(message) => {
+                report
+                    .warnings
+                    .push(warning(&template, "pod not validated", &message));
+            }
+        }
+    }
+    report
+}
+
+fn warning(template: &str, effect: &str, message: &str) -> String {
+    let warning = format!("{template}: {effect}: {}", on_one_line(message));
+    truncate_text(&warning, MAX_WARNING_LEN)
+}
+
+/// API servers drop warnings with control characters.
+fn on_one_line(message: &str) -> String {
+    let words: Vec<_> = message.split_whitespace().collect();
+    words.join(" ").replace(char::is_control, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn fields() -> FieldMap {
+        FieldMap::new(
+            "T".to_owned(),
+            &PodTemplateSpec::default(),
+            None,
+            &Pod::default(),
+        )
+    }
+
+    fn failure(code: u16, reason: &str, message: &str, causes: &Value) -> Answer {
+        let status = json!({
+            "status": "Failure", "code": code, "reason": reason, "message": message,
+            "details": {"causes": causes},
+        });
+        Err(Arc::new(serde_json::from_value(status).unwrap()))
+    }
+
+    #[test]
+    fn answer_has_verdict_by_code_and_message() {
+        let field = json!([{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.x"}]);
+        let none = json!([]);
+        let without_field = json!([{"message": "failed expression"}]);
+        for (code, reason, message, causes, expected) in [
+            (422, "Invalid", "Pod \"p\" is invalid", &field, "invalid"),
+            (
+                422,
+                "Invalid",
+                "admission webhook \"a.b\" denied the request: no",
+                &field,
+                "denied",
+            ),
+            (
+                422,
+                "Invalid",
+                "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'a' denied request: no",
+                &without_field,
+                "denied",
+            ),
+            (
+                403,
+                "Forbidden",
+                "pods \"p\" is forbidden: exceeded quota",
+                &none,
+                "denied",
+            ),
+            (
+                400,
+                "BadRequest",
+                "admission webhook \"a.b\" denied the request: no",
+                &none,
+                "denied",
+            ),
+            (
+                400,
+                "BadRequest",
+                "admission webhook \"a.b\" does not support dry run",
+                &none,
+                "unknown",
+            ),
+            (
+                400,
+                "BadRequest",
+                "Pod in version \"v1\" cannot be handled as a Pod: no",
+                &none,
+                "invalid",
+            ),
+            (
+                404,
+                "NotFound",
+                "namespaces \"rl\" not found",
+                &none,
+                "unknown",
+            ),
+            (409, "Conflict", "try again", &none, "unknown"),
+            (
+                409,
+                "AlreadyExists",
+                "pods \"p\" already exists",
+                &none,
+                "accepted",
+            ),
+            (429, "TooManyRequests", "slow down", &none, "unknown"),
+            (
+                500,
+                "InternalError",
+                "failed calling webhook",
+                &none,
+                "unknown",
+            ),
+        ] {
+            let answer = failure(code, reason, message, causes);
+            let verdict = match judge_answer(&answer, &fields()) {
+                Verdict::Accepted => "accepted",
+                Verdict::Invalid(_) => "invalid",
+                Verdict::Denied(_) => "denied",
+                Verdict::Unknown(_) => "unknown",
+            };
+            assert_eq!(verdict, expected, "{code} {message}");
+            let is_cached = code == 422 && expected == "invalid";
+            assert_eq!(is_definite(&answer), is_cached, "{code} {message}");
+        }
+        assert_eq!(judge_answer(&Ok(()), &fields()), Verdict::Accepted);
+        assert!(is_definite(&Ok(())));
+    }
+
+    #[test]
+    fn causes_and_unknown_fields_become_faults() {
+        let cause =
+            |reason: &str, field: &str| json!({"reason": reason, "message": "m", "field": field});
+        let causes = json!([
+            cause("FieldValueNotSupported", "spec.dnsPolicy"),
+            cause("FieldValueTypeInvalid", "metadata.name"),
+        ]);
+        let decoding = |reason: &str| {
+            let message = format!("Pod in version \"v1\" cannot be handled as a Pod: {reason}");
+            failure(400, "BadRequest", &message, &json!([]))
+        };
+        let strict =
+            "strict decoding error: unknown field \"spec.foo\", unknown field \"spec.a.b\"";
+        for (answer, expected) in [
+            (
+                failure(422, "Invalid", "invalid", &causes),
+                vec!["T.spec.dnsPolicy: m", "T: m"],
+            ),
+            (
+                decoding(strict),
+                vec![
+                    "T.spec.foo: Invalid value: unknown field",
+                    "T.spec.a.b: Invalid value: unknown field",
+                ],
+            ),
+            (
+                decoding("v1.Pod.Spec: no"),
+                vec!["T: Invalid value: v1.Pod.Spec: no"],
+            ),
+        ] {
+            let Verdict::Invalid(faults) = judge_answer(&answer, &fields()) else {
+                panic!("{answer:?}");
+            };
+            let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+            assert_eq!(faults, expected);
+        }
+    }
+
+    #[test]
+    fn verdicts_are_merged_without_repetitions() {
+        let fault = |field| Fault::required(field, "x");
+        let verdicts = vec![
+            ("A".to_owned(), Verdict::Accepted),
+            (
+                "B".to_owned(),
+                Verdict::Invalid(vec![fault("f"), fault("f"), fault("g")]),
+            ),
+            ("C".to_owned(), Verdict::Invalid(vec![fault("f")])),
+            (
+                "D".to_owned(),
+                Verdict::Denied("no\n\t room\u{1b}".to_owned()),
+            ),
+            ("E".to_owned(), Verdict::Unknown("x".repeat(300))),
+        ];
+        let warned = merge_verdicts(verdicts.clone(), PolicyDenials::Warn);
+        assert_eq!(warned.faults, [fault("f"), fault("g")]);
+        assert!(warned.denials.is_empty());
+        assert_eq!(warned.warnings[0], "D: pod denied: no room");
+        let long = format!("E: pod not validated: {}...", "x".repeat(178));
+        assert_eq!(warned.warnings[1], long);
+        let refused = merge_verdicts(verdicts, PolicyDenials::Refuse);
+        assert_eq!(refused.denials, ["D: no room"]);
+        assert_eq!(refused.warnings, [long]);
+    }
+}
