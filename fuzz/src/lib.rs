@@ -256,7 +256,7 @@ fn check_validation(old: &Value, new: &Value) {
     let created = validation::validate_dijob(new).map(Some);
     for result in [created, validation::validate_dijob_update(old, new)] {
         match result {
-            Ok(job) => drop(job.as_ref().map(validation::job_warnings)),
+            Ok(job) => drop(job.map(|job| validation::job_warnings(&job.object))),
             Err(faults) => {
                 assert!(!validation::summarize_faults(&faults).is_empty());
                 assert!(!faults.is_empty(), "rejected without a fault");

@@ -2,6 +2,7 @@
 
 mod field_map;
 mod pods;
+mod unknown_fields;
 mod verdict;
 
 use std::{
@@ -11,6 +12,7 @@ use std::{
 };
 
 use axum::http::{Request, header};
+use di_api::validation::Fault;
 use di_plan::BuildSettings;
 use futures::future::join_all;
 use kube::Client;
@@ -23,6 +25,7 @@ pub use self::verdict::PolicyDenials;
 use self::{
     field_map::FieldMap,
     pods::build_pods,
+    unknown_fields::reports_unknown_fields,
     verdict::{Answer, Verdict, is_definite, judge_answer, merge_verdicts},
 };
 use crate::{
@@ -114,6 +117,20 @@ impl DryRun {
             (fields.template, verdict)
         }));
         merge_verdicts(verdicts.await, self.settings.denials)
+    }
+
+    /// Adds what the API server says about fields that this program does not know.
+    pub(crate) async fn judge_unknown_fields(
+        &self,
+        report: DryRunReport,
+        unknown: Vec<Fault>,
+        deadline: Instant,
+    ) -> DryRunReport {
+        if unknown.is_empty() {
+            return report;
+        }
+        let strict = timeout_at(deadline, reports_unknown_fields(&self.client)).await;
+        report.add_unknown_fields(unknown, strict.ok().flatten())
     }
 
     /// The answer of the API server, which may be cached.

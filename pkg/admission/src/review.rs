@@ -142,6 +142,7 @@ fn admit(
 ) -> Result<ReviewOutcome> {
     let ValidationResult {
         object,
+        unknown_pod_fields,
         faults,
         warnings,
     } = result;
@@ -151,7 +152,11 @@ fn admit(
     }
     Ok(match scope {
         Some(scope) => ReviewOutcome::NeedsAuthorization(Box::new(Authorization::new(
-            request, scope, warnings, object,
+            request,
+            scope,
+            warnings,
+            object,
+            unknown_pod_fields,
         ))),
         None => ReviewResponse::allow(&request, warnings)?.into(),
     })

@@ -125,13 +125,17 @@ impl Webhooks {
         if let Some(denial) = denial {
             return Ok(denial);
         }
-        match dry_run {
+        let unknown = authorization.take_unknown_pod_fields();
+        let report = match dry_run {
             Some((dry_run, requests)) => {
                 let report = dry_run.run(requests, deadline).await;
-                authorization.dry_run_response(report)
+                dry_run
+                    .judge_unknown_fields(report, unknown, deadline)
+                    .await
             }
-            None => authorization.allow_response(),
-        }
+            None => DryRunReport::without_dry_run(&unknown),
+        };
+        authorization.dry_run_response(report)
     }
 
     /// Reads the body. Returns it with the reservation of its memory.

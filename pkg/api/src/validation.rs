@@ -27,8 +27,7 @@ pub use spec::CLEAN_POD_POLICIES;
 pub use strict_decode::Decoded;
 pub use update::{is_spec_unchanged, validate_dijob_update};
 pub use validate::{
-    dijob_faults, remove_unknown_pod_fields, validate_aggregator_config, validate_decoded_dijob,
-    validate_dijob, validate_stored_aggregator_config,
+    Valid, dijob_faults, validate_aggregator_config, validate_decoded_dijob, validate_dijob,
 };
 pub use warnings::{config_warnings, job_warnings, rejected_job_warnings};
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 use di_api::{
     default_patch,
     validation::{
-        Fault, is_spec_unchanged, job_warnings, validate_aggregator_config, validate_dijob,
+        Fault, Valid, is_spec_unchanged, job_warnings, validate_aggregator_config, validate_dijob,
         validate_dijob_update,
     },
 };
@@ -116,16 +116,17 @@ static FULL: LazyLock<Value> = LazyLock::new(|| {
 fn validate_both_ways(object: &Value, other: &Value) {
     for (old, new) in [(object, other), (other, object), (object, object)] {
         if let Ok(Some(job)) = validate_dijob_update(old, new) {
-            job_warnings(&job);
+            job_warnings(&job.object);
         }
-        let _ = validate_dijob(new).map(|job| job_warnings(&job));
+        let _ = validate_dijob(new).map(|job| job_warnings(&job.object));
         let _ = validate_aggregator_config(new);
     }
     assert!(is_spec_unchanged(object, object));
 }
 
 fn faults_of(object: &Value) -> Vec<Fault> {
-    validate_dijob(object).err().unwrap_or_default()
+    let known = validate_dijob(object).and_then(Valid::without_unknown_fields);
+    known.err().unwrap_or_default()
 }
 
 fn with_defaults(object: &Value) -> Value {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use di_api::{
     default_patch,
     validation::{
-        Fault, FaultKind, job_warnings, summarize_faults, validate_aggregator_config,
+        Fault, FaultKind, Valid, job_warnings, summarize_faults, validate_aggregator_config,
         validate_dijob,
     },
 };
@@ -19,8 +19,12 @@ use table::{config, good, job, mistakes, set};
 
 fn faults(object: &Value) -> Vec<Fault> {
     let result = match object["kind"].as_str().unwrap() {
-        "DIJob" => validate_dijob(object).map(drop),
-        _ => validate_aggregator_config(object).map(drop),
+        "DIJob" => validate_dijob(object)
+            .and_then(Valid::without_unknown_fields)
+            .map(drop),
+        _ => validate_aggregator_config(object)
+            .and_then(Valid::without_unknown_fields)
+            .map(drop),
     };
     result.err().unwrap_or_default()
 }
@@ -92,7 +96,7 @@ fn valid_objects_pass_without_warnings() {
         assert!(faults.is_empty(), "{object}: {}", summarize_faults(&faults));
         if object["kind"] == "DIJob" {
             assert_eq!(
-                job_warnings(&validate_dijob(&object).unwrap()),
+                job_warnings(&validate_dijob(&object).unwrap().object),
                 [""; 0],
                 "{object}"
             );

@@ -62,9 +62,8 @@ pub(crate) enum OnInvalidSpec {
 /// Returns the errors that the validator finds in the stored job.
 pub(crate) fn spec_errors(job: &DynamicObject) -> Option<String> {
     let job = serde_json::to_value(job).ok()?;
-    let mut faults = validation::validate_dijob(&job).err()?;
-    validation::remove_unknown_pod_fields(&mut faults);
-    (!faults.is_empty()).then(|| validation::summarize_faults(&faults))
+    let faults = validation::validate_dijob(&job).err()?;
+    Some(validation::summarize_faults(&faults))
 }
 
 /// Fails a new job if the validator rejects its stored spec. Returns true if it failed the job.

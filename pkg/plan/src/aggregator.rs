@@ -20,8 +20,8 @@ pub enum AggregatorTemplate {
 impl AggregatorTemplate {
     /// The template of an `AggregatorConfig` of any served version.
     pub fn from_config(config: &Value) -> Self {
-        match validation::validate_stored_aggregator_config(config) {
-            Ok(config) => Self::Found(Arc::new(config.spec.aggregator.template)),
+        match validation::validate_aggregator_config(config) {
+            Ok(config) => Self::Found(Arc::new(config.object.spec.aggregator.template)),
             Err(faults) => {
                 let namespace = config["metadata"]["namespace"].as_str().unwrap_or_default();
                 let why = validation::summarize_faults(&faults);

@@ -42,7 +42,7 @@ impl Default for BuildSettings {
 ///
 /// Its spec has all fields of the template, also those that this program does not know. See
 /// docs/decisions/0033.
-#[derive(Clone, Debug, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct NewPod {
     /// Name, labels, annotations and owner.

@@ -1,7 +1,8 @@
 //! Maps fields of a pod to the fields of the object that the pod is built from.
 
-use di_api::DIJob;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec};
+use di_api::{DIJob, PodTemplate};
+use di_plan::NewPod;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 /// Where the fields of one pod come from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,11 +31,13 @@ impl FieldMap {
     /// The origin of the fields of a pod that was built from this template.
     pub(super) fn new(
         path: String,
-        template: &PodTemplateSpec,
+        template: &PodTemplate,
         job: Option<&DIJob>,
-        pod: &Pod,
+        pod: &NewPod,
     ) -> Self {
-        let (Some(own), Some(built)) = (&template.spec, &pod.spec) else {
+        let own = template.decode().ok().and_then(|template| template.spec);
+        let built = pod.decode().ok().and_then(|pod| pod.spec);
+        let (Some(own), Some(built)) = (own, built) else {
             return Self {
                 template: path,
                 ..Self::default()
@@ -52,7 +55,7 @@ impl FieldMap {
         Self {
             template: path,
             containers: extended_lists(&own.containers, &built.containers),
-            init_containers: extended_lists(&list(own), &list(built)),
+            init_containers: extended_lists(&list(&own), &list(&built)),
             volumes,
             job_volumes: added.collect(),
             has_priority_class_of_job: !job_class.is_empty()

@@ -1,8 +1,10 @@
 //! The pods that the reconciler would build from an object.
 
-use di_api::{AggregatorConfig, CoordinatorSpec, DIJob, DIJobSpec, Origin, PlanEntry, Role, names};
-use di_plan::{BuildSettings, build_pod};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use di_api::{
+    AggregatorConfig, CoordinatorSpec, DIJob, DIJobSpec, Origin, PlanEntry, PodTemplate, Role,
+    names,
+};
+use di_plan::{BuildSettings, NewPod, build_pod};
 use kube::ResourceExt;
 
 use super::field_map::FieldMap;
@@ -17,7 +19,7 @@ pub(super) fn build_pods(
     object: ValidObject,
     namespace: &str,
     settings: &BuildSettings,
-) -> Vec<(Pod, FieldMap)> {
+) -> Vec<(NewPod, FieldMap)> {
     match object {
         ValidObject::DIJob(mut job) => {
             job.metadata.namespace = Some(namespace.to_owned());
@@ -52,7 +54,7 @@ fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
         clean_pod_policy: di_api::CleanPodPolicy::default(),
         volumes: Vec::new(),
         coordinator: CoordinatorSpec {
-            template: PodTemplateSpec::default(),
+            template: PodTemplate::default(),
         },
         collector: None,
         learner: None,

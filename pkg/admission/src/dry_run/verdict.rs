@@ -174,7 +174,8 @@ fn on_one_line(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+    use di_api::PodTemplate;
+    use di_plan::NewPod;
     use serde_json::{Value, json};
 
     use super::*;
@@ -182,9 +183,9 @@ mod tests {
     fn fields() -> FieldMap {
         FieldMap::new(
             "T".to_owned(),
-            &PodTemplateSpec::default(),
+            &PodTemplate::default(),
             None,
-            &Pod::default(),
+            &NewPod::default(),
         )
     }
 

@@ -18,6 +18,7 @@ pub struct Authorization {
     access_query: AccessQuery,
     warnings: Vec<String>,
     object: Option<ValidObject>,
+    unknown_pod_fields: Vec<Fault>,
 }
 
 /// What a dry run of the pods of an object found.
@@ -37,6 +38,7 @@ impl Authorization {
         scope: Scope,
         warnings: Vec<String>,
         object: Option<ValidObject>,
+        unknown_pod_fields: Vec<Fault>,
     ) -> Self {
         let user = std::mem::take(&mut request.user);
         Self {
@@ -44,6 +46,7 @@ impl Authorization {
             access_query: AccessQuery { user, scope },
             warnings,
             object,
+            unknown_pod_fields,
         }
     }
 
@@ -55,6 +58,11 @@ impl Authorization {
     /// Takes the object; it is not part of the response.
     pub fn take_object(&mut self) -> Option<ValidObject> {
         self.object.take()
+    }
+
+    /// Takes the fields of the pod templates that this program does not know.
+    pub fn take_unknown_pod_fields(&mut self) -> Vec<Fault> {
+        std::mem::take(&mut self.unknown_pod_fields)
     }
 
     /// The query for the API server.

@@ -1,6 +1,6 @@
 use di_api::{
     AggregatorConfig, DIJob,
-    validation::{self, Decoded, Fault},
+    validation::{self, Decoded, Fault, Valid},
 };
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ pub enum ValidObject {
 pub(super) struct ValidationResult {
     /// The object, if it is valid and its spec is new.
     pub(super) object: Option<ValidObject>,
+    /// Fields of its pod templates that this program does not know.
+    pub(super) unknown_pod_fields: Vec<Fault>,
     /// Reasons of a denial; the object is valid if there are none.
     pub(super) faults: Vec<Fault>,
     /// Warnings for the author, independent of the faults.
@@ -30,16 +32,8 @@ impl ValidationResult {
     pub(super) fn for_new_dijob(job: Decoded<DIJob>) -> Self {
         let warnings = validation::job_warnings(job.object());
         match validation::validate_decoded_dijob(job) {
-            Ok(job) => Self {
-                object: Some(ValidObject::DIJob(Box::new(job))),
-                faults: Vec::new(),
-                warnings,
-            },
-            Err(faults) => Self {
-                object: None,
-                faults,
-                warnings,
-            },
+            Ok(job) => Self::for_valid(job, ValidObject::DIJob, warnings),
+            Err(faults) => Self::for_invalid(faults, warnings),
         }
     }
 
@@ -50,18 +44,13 @@ impl ValidationResult {
             None => validation::validate_dijob(new).map(Some),
         };
         match result {
-            Ok(Some(job)) => Self {
-                faults: Vec::new(),
-                warnings: validation::job_warnings(&job),
-                object: Some(ValidObject::DIJob(Box::new(job))),
-            },
+            Ok(Some(job)) => {
+                let warnings = validation::job_warnings(&job.object);
+                Self::for_valid(job, ValidObject::DIJob, warnings)
+            }
             // The spec is unchanged: updates of labels, finalizers and status repeat no warnings.
             Ok(None) => Self::default(),
-            Err(faults) => Self {
-                object: None,
-                faults,
-                warnings: validation::rejected_job_warnings(new),
-            },
+            Err(faults) => Self::for_invalid(faults, validation::rejected_job_warnings(new)),
         }
     }
 
@@ -71,16 +60,32 @@ impl ValidationResult {
             return Self::default();
         }
         match validation::validate_aggregator_config(new) {
-            Ok(config) => Self {
-                faults: Vec::new(),
-                warnings: validation::config_warnings(&config),
-                object: Some(ValidObject::AggregatorConfig(Box::new(config))),
-            },
-            Err(faults) => Self {
-                object: None,
-                faults,
-                warnings: Vec::new(),
-            },
+            Ok(config) => {
+                let warnings = validation::config_warnings(&config.object);
+                Self::for_valid(config, ValidObject::AggregatorConfig, warnings)
+            }
+            Err(faults) => Self::for_invalid(faults, Vec::new()),
+        }
+    }
+
+    fn for_valid<T>(
+        valid: Valid<T>,
+        wrap: impl FnOnce(Box<T>) -> ValidObject,
+        warnings: Vec<String>,
+    ) -> Self {
+        Self {
+            object: Some(wrap(Box::new(valid.object))),
+            unknown_pod_fields: valid.unknown_pod_fields,
+            faults: Vec::new(),
+            warnings,
+        }
+    }
+
+    fn for_invalid(faults: Vec<Fault>, warnings: Vec<String>) -> Self {
+        Self {
+            faults,
+            warnings,
+            ..Self::default()
         }
     }
 }

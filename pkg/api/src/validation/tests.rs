@@ -25,6 +25,7 @@ fn valid_job_passes() {
     assert_eq!(
         validate_dijob(&valid_job())
             .unwrap()
+            .object
             .spec
             .collector
             .unwrap()

@@ -7,7 +7,7 @@ use super::{
     path::SPEC,
     spec::DECLARED,
     strict_decode::{self, Findings},
-    validate::{validate_object, without_nulls},
+    validate::{Valid, into_result, validate_object, without_nulls},
 };
 use crate::{
     dijob::{DIJob, DIJobSpec},
@@ -34,7 +34,7 @@ const EMPTY_MEANS_UNSET: [&str; 8] = [
 ///
 /// # Errors
 /// All faults, at most 1,000.
-pub fn validate_dijob_update(old: &Value, new: &Value) -> Result<Option<DIJob>, Vec<Fault>> {
+pub fn validate_dijob_update(old: &Value, new: &Value) -> Result<Option<Valid<DIJob>>, Vec<Fault>> {
     if is_spec_unchanged(old, new) {
         return Ok(None);
     }
@@ -46,12 +46,11 @@ pub fn validate_dijob_update(old: &Value, new: &Value) -> Result<Option<DIJob>, 
         faults.retain(|fault| !known.contains(fault));
         faults.extend(frozen_field_faults(stage, old, new));
     }
-    match job {
-        Some(job) if faults.is_empty() => Ok(Some(job)),
+    if job.is_none() && faults.is_empty() {
         // The update adds no fault, but the job is still undecodable and cannot be returned.
-        _ if faults.is_empty() => Err(all),
-        _ => Err(faults),
+        return Err(all);
     }
+    into_result((job, faults)).map(Some)
 }
 
 /// Whether the specs of both objects mean the same after defaulting.

@@ -13,11 +13,35 @@ use super::{
 };
 use crate::{aggregator_config::AggregatorConfig, dijob::DIJob};
 
+/// A valid object.
+#[derive(Clone, Debug)]
+pub struct Valid<T> {
+    /// The object.
+    pub object: T,
+    /// Fields of its pod templates that this program does not know. The API server may know them:
+    /// see docs/decisions/0033.
+    pub unknown_pod_fields: Vec<Fault>,
+}
+
+impl<T> Valid<T> {
+    /// The object if all of its fields are known.
+    ///
+    /// # Errors
+    /// The unknown fields.
+    pub fn without_unknown_fields(self) -> Result<T, Vec<Fault>> {
+        if self.unknown_pod_fields.is_empty() {
+            Ok(self.object)
+        } else {
+            Err(self.unknown_pod_fields)
+        }
+    }
+}
+
 /// Decodes and validates a `DIJob` of either served version.
 ///
 /// # Errors
 /// All faults, at most 1,000.
-pub fn validate_dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
+pub fn validate_dijob(object: &Value) -> Result<Valid<DIJob>, Vec<Fault>> {
     into_result(validate_object(object))
 }
 
@@ -25,7 +49,7 @@ pub fn validate_dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
 ///
 /// # Errors
 /// All faults, at most 1,000.
-pub fn validate_decoded_dijob(job: Decoded<DIJob>) -> Result<DIJob, Vec<Fault>> {
+pub fn validate_decoded_dijob(job: Decoded<DIJob>) -> Result<Valid<DIJob>, Vec<Fault>> {
     into_result(validate_decoded(job))
 }
 
@@ -33,32 +57,14 @@ pub fn validate_decoded_dijob(job: Decoded<DIJob>) -> Result<DIJob, Vec<Fault>> 
 ///
 /// # Errors
 /// All faults, at most 1,000.
-pub fn validate_aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
+pub fn validate_aggregator_config(object: &Value) -> Result<Valid<AggregatorConfig>, Vec<Fault>> {
     into_result(validate_object(object))
-}
-
-/// Decodes and validates an `AggregatorConfig` that the API server has stored: it decides about
-/// unknown fields of the template.
-///
-/// # Errors
-/// All other faults, at most 1,000.
-pub fn validate_stored_aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
-    let (config, mut faults) = validate_object(object);
-    remove_unknown_pod_fields(&mut faults);
-    into_result((config, faults))
-}
-
-/// Removes faults that only the API server can judge: fields of pod templates that this program
-/// does not know. See docs/decisions/0033.
-pub fn remove_unknown_pod_fields(faults: &mut Vec<Fault>) {
-    faults.retain(|fault| fault.kind != FaultKind::UnknownPodField);
 }
 
 /// Returns the faults of a decoded job. Unknown fields of its templates are none: the API server
 /// decides about them.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
-    let mut faults = job.find_faults();
-    remove_unknown_pod_fields(&mut faults);
+    let (_, faults) = split_unknown_pod_fields(job.find_faults());
     faults
 }
 
@@ -171,9 +177,20 @@ pub(super) fn drop_nulls(value: &mut Value) {
     }
 }
 
-fn into_result<T>((decoded, faults): ValidationResult<T>) -> Result<T, Vec<Fault>> {
+pub(super) fn into_result<T>(
+    (decoded, faults): ValidationResult<T>,
+) -> Result<Valid<T>, Vec<Fault>> {
+    let (unknown_pod_fields, other) = split_unknown_pod_fields(faults.clone());
     match decoded {
-        Some(decoded) if faults.is_empty() => Ok(decoded),
+        Some(object) if other.is_empty() => Ok(Valid {
+            object,
+            unknown_pod_fields,
+        }),
         _ => Err(faults),
     }
+}
+
+fn split_unknown_pod_fields(faults: Vec<Fault>) -> (Vec<Fault>, Vec<Fault>) {
+    let is_unknown = |fault: &Fault| fault.kind == FaultKind::UnknownPodField;
+    faults.into_iter().partition(is_unknown)
 }

@@ -170,7 +170,8 @@ mod tests {
             clean_pod_policy: Some(CleanPodPolicy::All),
             ..JobOptions::default()
         };
-        let job = validation::validate_dijob(&options.to_document().object).unwrap();
+        let valid = validation::validate_dijob(&options.to_document().object).unwrap();
+        let job = valid.object;
         assert_eq!(job.spec.declared(Role::Collector).unwrap().replicas, 4);
         assert_eq!(job.spec.learner_gpus(&ReplicaResources::default()), 2);
         let main_container = |role: Role| {

@@ -1,6 +1,9 @@
 use std::collections::BTreeSet;
 
-use di_api::{AggregatorConfig, DIJob, names, validation};
+use di_api::{
+    AggregatorConfig, DIJob, names,
+    validation::{self, Fault, Valid},
+};
 use kube::{
     core::{ApiResource, GroupVersion, GroupVersionKind},
     discovery::{self, Scope},
@@ -106,11 +109,11 @@ pub fn check_documents(documents: &[Document]) -> Result<Vec<String>> {
         } else if object["kind"] == "DIJob"
             && let Ok(job) = validation::validate_dijob(object)
         {
-            warnings.extend(validation::job_warnings(&job));
+            warnings.extend(validation::job_warnings(&job.object));
         } else if object["kind"] == "AggregatorConfig"
             && let Ok(config) = validation::validate_aggregator_config(object)
         {
-            warnings.extend(validation::config_warnings(&config));
+            warnings.extend(validation::config_warnings(&config.object));
         }
     }
     if rejected.is_empty() {
@@ -169,15 +172,21 @@ fn name_faults(object: &Value) -> Option<String> {
 fn validation_faults(object: &Value, has_cluster: bool) -> Vec<String> {
     let ours = is_own_kind(object);
     let faults = match object["kind"].as_str() {
-        Some("DIJob") if ours => validation::validate_dijob(object).err(),
-        Some("AggregatorConfig") if ours => validation::validate_aggregator_config(object).err(),
-        _ => None,
+        Some("DIJob") if ours => faults_in(validation::validate_dijob(object), has_cluster),
+        Some("AggregatorConfig") if ours => {
+            faults_in(validation::validate_aggregator_config(object), has_cluster)
+        }
+        _ => Vec::new(),
     };
-    let mut faults = faults.unwrap_or_default();
-    if has_cluster {
-        validation::remove_unknown_pod_fields(&mut faults);
-    }
     faults.iter().map(ToString::to_string).collect()
+}
+
+fn faults_in<T>(result: Result<Valid<T>, Vec<Fault>>, has_cluster: bool) -> Vec<Fault> {
+    let result = match result {
+        Ok(valid) if !has_cluster => valid.without_unknown_fields().map(drop),
+        other => other.map(drop),
+    };
+    result.err().unwrap_or_default()
 }
 
 /// Resolves the API resource and namespace of an object.

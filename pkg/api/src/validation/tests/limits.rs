@@ -1,7 +1,8 @@
 use super::*;
 
 fn messages_of(job: &Value) -> Vec<String> {
-    let faults = validate_dijob(job).err().unwrap_or_default();
+    let known = validate_dijob(job).and_then(Valid::without_unknown_fields);
+    let faults = known.err().unwrap_or_default();
     faults.iter().map(ToString::to_string).collect()
 }
 

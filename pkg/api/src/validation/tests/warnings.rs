@@ -5,7 +5,7 @@ fn warnings_after(changes: &[(&str, Value)]) -> Vec<String> {
     for (path, value) in changes {
         set(&mut job, path, value.clone());
     }
-    job_warnings(&validate_dijob(&job).unwrap())
+    job_warnings(&validate_dijob(&job).unwrap().object)
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn rarely_intended_config_fields_are_warned_about() {
             "spec": {"aggregator": {"template": template()}},
         });
         set(&mut config, path, value);
-        config_warnings(&validate_aggregator_config(&config).unwrap())
+        config_warnings(&validate_aggregator_config(&config).unwrap().object)
     };
     let container =
         json!([{"name": "di-container", "image": "i", "env": [{"name": "AGGREGATOR_PORT"}]}]);

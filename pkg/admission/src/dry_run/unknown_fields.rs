@@ -1,0 +1,93 @@
+//! Fields of pod templates that this program does not know. See docs/decisions/0033.
+
+use di_api::validation::Fault;
+use kube::client::Client;
+
+use crate::review::DryRunReport;
+
+/// The first minor version of Kubernetes that reports unknown fields of a request.
+const FIRST_STRICT_MINOR: u32 = 25;
+
+/// Whether the API server reports unknown fields. `None` if it does not tell its version.
+pub(super) async fn reports_unknown_fields(client: &Client) -> Option<bool> {
+    let version = client.apiserver_version().await.ok()?;
+    let digits = version
+        .minor
+        .trim_end_matches(|c: char| !c.is_ascii_digit());
+    let minor: u32 = digits.parse().ok()?;
+    Some(minor >= FIRST_STRICT_MINOR)
+}
+
+impl DryRunReport {
+    /// The report on an object whose pods are not validated.
+    pub(crate) fn without_dry_run(unknown: &[Fault]) -> Self {
+        Self {
+            warnings: unknown.iter().map(ToString::to_string).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the fields that this program does not know. An API server that reports unknown fields
+    /// has accepted those that it did not report; an older one is not newer than this program, so
+    /// it does not know them either.
+    pub(super) fn add_unknown_fields(mut self, unknown: Vec<Fault>, strict: Option<bool>) -> Self {
+        match strict {
+            Some(true) => {
+                // Our messages suggest the field that was meant.
+                for fault in &mut self.faults {
+                    if let Some(ours) = unknown.iter().find(|ours| ours.field == fault.field) {
+                        *fault = ours.clone();
+                    }
+                }
+            }
+            Some(false) => self.faults.extend(unknown),
+            None => self
+                .warnings
+                .extend(Self::without_dry_run(&unknown).warnings),
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use di_api::validation::FaultKind;
+
+    use super::*;
+
+    fn fault(kind: FaultKind, field: &str, detail: &str) -> Fault {
+        Fault {
+            kind,
+            field: field.to_owned(),
+            detail: detail.to_owned(),
+        }
+    }
+
+    #[test]
+    fn api_server_decides_about_unknown_fields() {
+        let unknown =
+            || ["a", "b"].map(|field| fault(FaultKind::UnknownPodField, field, "did you mean c?"));
+        let reported = DryRunReport {
+            faults: vec![fault(FaultKind::Invalid, "a", "unknown field")],
+            ..DryRunReport::default()
+        };
+        let [a, b] = unknown();
+        let strict = reported
+            .clone()
+            .add_unknown_fields(unknown().to_vec(), Some(true));
+        assert_eq!((strict.faults, strict.warnings.len()), (vec![a.clone()], 0));
+        let old = DryRunReport::default().add_unknown_fields(unknown().to_vec(), Some(false));
+        assert_eq!((old.faults, old.warnings.len()), (vec![a, b], 0));
+        let silent = DryRunReport::default().add_unknown_fields(unknown().to_vec(), None);
+        assert_eq!(
+            (silent.faults.len(), silent.warnings),
+            (
+                0,
+                vec![
+                    "a: did you mean c?".to_owned(),
+                    "b: did you mean c?".to_owned(),
+                ]
+            )
+        );
+    }
+}
