@@ -24,7 +24,7 @@ use crate::{
     dry_run::DryRun,
     error::{Error, Result},
     metrics::{Metrics, Outcome},
-    review::{self, Authorization, ReviewOutcome, ReviewResponse},
+    review::{self, Authorization, DryRunReport, ReviewOutcome, ReviewResponse},
 };
 
 /// Time limit for receiving a body. The API server waits 10 s for the response.
