@@ -104,6 +104,7 @@ async fn empty_string_is_accepted_in_every_version() {
 async fn apply(space: &Space, manager: &str, spec: &Value) -> kube::Result<DynamicObject> {
     let mut object = job("v1alpha2", spec);
     object.metadata.generate_name = None;
+    object.metadata.name = Some("shared".to_owned());
     let params = PatchParams::apply(manager);
     let api = space.dynamic_jobs("v1alpha2");
     api.patch("shared", &params, &Patch::Apply(&object)).await
