@@ -180,6 +180,12 @@ async fn valid_jobs_are_stored_unchanged_with_defaults() {
         defaults.insert(format!("spec.{role}.groups.replicas"), json!(0));
         defaults.insert(format!("spec.{role}.groups.resources"), json!({}));
     }
+    for role in ["coordinator", "collector", "learner", "aggregator"] {
+        for list in ["containers", "initContainers"] {
+            let path = format!("spec.{role}.template.spec.{list}.ports.protocol");
+            defaults.insert(path, json!("TCP"));
+        }
+    }
     let mut filled_in = 0;
     for object in good_of(TABLE) {
         for version in VERSIONS {
