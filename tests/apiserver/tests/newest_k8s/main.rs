@@ -165,6 +165,78 @@ async fn updates_are_rejected_like_the_validator(client: &Client) {
     }
 }
 
+async fn apply(client: &Client, manager: &str, spec: &Value) -> kube::Result<DynamicObject> {
+    let job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "shared"}, "spec": spec,
+    });
+    let params = PatchParams::apply(manager);
+    objects(client, "dijobs")
+        .patch("shared", &params, &Patch::Apply(&job))
+        .await
+}
+
+/// Servers before 1.27 do not merge them. See docs/decisions/0032.
+async fn server_side_apply_merges_lists_of_two_managers(client: &Client) {
+    let of_user = json!({
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "coordinator": {"template": {"spec": {
+            "containers": [{
+                "name": "di-container", "image": "ding",
+                "env": [{"name": "USER_VALUE", "value": "1"}],
+                "ports": [{"containerPort": 22270, "protocol": "TCP"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [{"name": "cache", "emptyDir": {}}],
+        }}},
+    });
+    let of_platform = json!({
+        "volumes": [{"name": "certificates", "emptyDir": {}}],
+        "coordinator": {"template": {"spec": {
+            "containers": [
+                {
+                    "name": "di-container",
+                    "env": [{"name": "PLATFORM_VALUE", "value": "2"}],
+                    "ports": [{"containerPort": 22270, "protocol": "UDP"}],
+                    "volumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+                },
+                {"name": "sidecar", "image": "proxy"},
+            ],
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+        }}},
+    });
+    apply(client, "user", &of_user).await.unwrap();
+    apply(client, "platform", &of_platform).await.unwrap();
+    // The same manifest again removes nothing of the other manager.
+    let merged = apply(client, "user", &of_user).await.unwrap();
+
+    let spec = &merged.data["spec"];
+    let pod = &spec["coordinator"]["template"]["spec"];
+    let main = &pod["containers"][0];
+    let values = |list: &Value, key: &str| {
+        let items = list.as_array().unwrap().iter();
+        Value::from_iter(items.map(|item| item[key].clone()))
+    };
+    assert_eq!(
+        values(&spec["volumes"], "name"),
+        json!(["data", "certificates"])
+    );
+    assert_eq!(values(&pod["volumes"], "name"), json!(["cache", "scratch"]));
+    assert_eq!(
+        values(&pod["containers"], "name"),
+        json!(["di-container", "sidecar"])
+    );
+    assert_eq!(
+        values(&main["env"], "name"),
+        json!(["USER_VALUE", "PLATFORM_VALUE"])
+    );
+    assert_eq!(values(&main["ports"], "protocol"), json!(["TCP", "UDP"]));
+    assert_eq!(
+        values(&main["volumeMounts"], "mountPath"),
+        json!(["/data", "/certificates"])
+    );
+}
+
 #[tokio::test]
 async fn cel_rules_match_validator_on_newest_kubernetes() {
     let server = Server::start().await;
@@ -173,4 +245,5 @@ async fn cel_rules_match_validator_on_newest_kubernetes() {
     valid_objects_are_accepted(&client).await;
     invalid_objects_are_rejected_by_schema_or_rule(&client).await;
     updates_are_rejected_like_the_validator(&client).await;
+    server_side_apply_merges_lists_of_two_managers(&client).await;
 }

@@ -97,13 +97,7 @@ fn job_on(node: &str) -> DIJob {
     let mut job = idle_job("job", 1, 0);
     prefer_node(&mut job.spec.collector.as_mut().unwrap().template, node);
     prefer_node(&mut job.spec.coordinator.template, node);
-    job.spec
-        .coordinator
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .tolerations = None;
+    pod_spec(&mut job.spec.coordinator.template)["tolerations"] = json!(null);
     job
 }
 
