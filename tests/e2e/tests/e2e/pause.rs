@@ -77,7 +77,7 @@ async fn training_pauses_and_resumes() {
         .await;
 
         // The coordinator uses collectors that are added and removed, and then ends the training.
-        for (change, replicas) in [("add", 5), ("remove", 3)] {
+        for (change, replicas) in [("add", 5), ("delete", 3)] {
             let count = if change == "add" { 1 } else { 2 };
             let count = format!("--collectors={count}");
             let changed = kubectl_di(&ns, &["replicas", change, "train", &count, "--wait"]).await;
