@@ -10,9 +10,8 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use di_python_tests::try_installed;
 use di_worker_lib::{
-    environment::Game,
     model::policy::Policy,
-    sampler::{Pipeline, Sampler, sampling::Sampling},
+    sampler::{Pipeline, sampling::Sampling},
 };
 use rand::{SeedableRng, rngs::StdRng};
 
@@ -83,7 +82,7 @@ fn ours(hidden: usize, scale: &Scale) -> Result<f64> {
         batched_sampling: true,
         ..Sampling::default()
     };
-    let policy = Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
+    let policy = Policy::with_hidden_width(hidden, &mut StdRng::seed_from_u64(0));
     let mut sampler = Pipeline::new(sampling)?;
     let mut seed = 0;
     let mut rate = |time: Duration| -> Result<f64> {

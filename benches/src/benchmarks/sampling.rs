@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::Result;
 use di_worker_lib::{
-    environment::{Ending, Game},
+    environment::{Ending, EnvFactory, EnvInstance, cartpole_factory},
     model::policy::Policy,
-    sampler::{EnvFactory, EnvInstance, Pipeline, Sampler, gymnasium_factory, sampling::Sampling},
+    sampler::{Pipeline, sampling::Sampling},
 };
 use rand::{SeedableRng, rngs::StdRng};
 
@@ -35,8 +35,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             case: format!("100 µs a step, two layers of {hidden}"),
             x: 0,
         };
-        let policy =
-            Policy::with_hidden_width(Game::CartPole, hidden, &mut StdRng::seed_from_u64(0));
+        let policy = Policy::with_hidden_width(hidden, &mut StdRng::seed_from_u64(0));
         for repetition in 0..=scale.repetitions {
             for (subject, sampling) in [
                 (TWO, threads(2)),
@@ -73,8 +72,8 @@ fn threads(splits: usize) -> Sampling {
 struct Slow(Box<dyn EnvInstance>);
 
 fn slow() -> EnvFactory {
-    let quick = gymnasium_factory();
-    Arc::new(move |game, rng| Box::new(Slow(quick(game, rng))))
+    let quick = cartpole_factory();
+    Arc::new(move |rng| Box::new(Slow(quick(rng))))
 }
 
 impl EnvInstance for Slow {

@@ -1,12 +1,16 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
 mod args;
+mod exit_code;
 mod standalone;
 mod terminal;
 
 use std::{process::ExitCode, time::Duration};
 
-use self::args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
+use self::{
+    args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs},
+    exit_code::{TERMINATED, exit_code},
+};
 use di_worker_lib::{
     Error, Result, chain,
     coordinator::{
@@ -29,21 +33,8 @@ use di_worker_lib::{
     storage::Storage,
 };
 
-/// Exit code of a process that SIGTERM ends, as in a shell.
-const TERMINATED: u8 = 128 + 15;
-
 /// Time between two polls of an aggregator.
 const POLL: Duration = Duration::from_secs(1);
-
-/// The exit code of a training.
-fn exit_code(outcome: Outcome) -> ExitCode {
-    match outcome {
-        // A training that was ended by an exit call must not be restarted.
-        Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
-        Outcome::Unsolved | Outcome::TimedOut => ExitCode::FAILURE,
-        Outcome::Interrupted => ExitCode::from(TERMINATED),
-    }
-}
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse_or_exit();

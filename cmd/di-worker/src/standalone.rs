@@ -16,7 +16,7 @@ use di_worker_lib::{
     storage::Storage,
 };
 
-use crate::{args::StandaloneArgs, exit_code};
+use crate::{args::StandaloneArgs, exit_code::exit_code};
 
 /// Trains to the end.
 pub async fn run_serial(seed: u64, args: StandaloneArgs) -> Result<ExitCode> {

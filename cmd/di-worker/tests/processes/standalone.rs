@@ -7,7 +7,6 @@ use std::{
 };
 
 use di_worker_lib::lifecycle::Status;
-use serde_json::Value;
 
 use crate::{LifecycleHandles, Worker};
 
@@ -62,32 +61,13 @@ fn in_a_job(command: &mut Command, port: &str) -> (Worker, LifecycleHandles) {
 
 /// File names of the checkpoints of a seed.
 fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
-    let found = fs::read_dir(folder.join(format!("checkpoints-CartPole-v1-{seed}")));
+    let found = fs::read_dir(folder.join(format!("checkpoints-{seed}")));
     let found = found.into_iter().flatten();
     let mut names: Vec<_> = found
         .map(|entry| entry.unwrap().file_name().into())
         .collect();
     names.sort();
     names
-}
-
-/// The summary of a seed in a folder: one line per iteration.
-fn summary(folder: &Path, seed: &str) -> Vec<Value> {
-    let path = folder.join(format!("summaries/CartPole-v1-{seed}.jsonl"));
-    let text = fs::read_to_string(path).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let lines: Vec<Value> = lines.collect();
-    for (iteration, line) in (0_u32..).zip(&lines) {
-        assert_eq!(line["iteration"], f64::from(iteration), "{text}");
-        assert!(line["evaluation"].is_number(), "{text}");
-    }
-    lines
-}
-
-/// Policy loss of the last iteration.
-fn policy_loss(summary: &[Value]) -> f64 {
-    assert!(summary.len() > 2, "{summary:?}");
-    summary[summary.len() - 1]["policy_loss"].as_f64().unwrap()
 }
 
 fn names(versions: &[u64]) -> Vec<PathBuf> {
@@ -131,8 +111,7 @@ fn interrupted_training_resumes_from_checkpoint() {
     assert_eq!(third.child.wait().unwrap().code(), Some(0));
     let left = fs::read_dir(folder.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["summaries"]);
-    assert!(policy_loss(&summary(folder.path(), "2")).is_finite());
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -178,9 +157,6 @@ fn trials_with_two_seeds_share_storage_independently() {
     );
     assert_eq!(of("1"), names(&[]));
     assert_eq!(of("0"), names(&[1]));
-    let summary = |seed| summary(&folder.path().join("rl/sweep"), seed);
-    assert!(policy_loss(&summary("1")).is_finite());
-    assert_eq!(summary("0").len(), 1);
 }
 
 #[tokio::test]

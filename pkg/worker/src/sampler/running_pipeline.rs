@@ -208,13 +208,6 @@ impl RunningPipeline {
         }
         tally
     }
-
-    /// Number of threads with this name.
-    #[cfg(test)]
-    pub(crate) fn count_threads(&self, name: &str) -> usize {
-        let names = self.threads.iter().map(|thread| thread.handle.thread());
-        names.filter(|thread| thread.name() == Some(name)).count()
-    }
 }
 
 impl Drop for RunningPipeline {

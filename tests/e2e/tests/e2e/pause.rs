@@ -6,7 +6,7 @@ use di_e2e::{
     samples, send_http, training, wait_for_phase,
 };
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Port of the coordinator.
 const PORT: u16 = 22273;
@@ -76,26 +76,32 @@ async fn training_pauses_and_resumes() {
         )
         .await;
 
-        // The coordinator scales collectors up and down, and then ends the training.
-        let call = async |method: &str, path: &str, body: Value| {
-            let pods = ns.api::<Pod>();
-            let answer =
-                send_http(&pods, "train-coordinator", PORT, method, path, None, &body).await;
-            let mut answer = answer.expect("an answer");
-            assert_eq!(answer.status, 200, "{path}: {answer:?}");
-            answer.body["data"].take()
-        };
-        for (collectors, replicas) in [(3, 5), (1, 3)] {
-            let wanted = call("PUT", "/replicas", json!({"collectors": collectors})).await;
-            assert_eq!(wanted, json!({"collectors": collectors, "learners": 1}));
+        // The coordinator uses collectors that are added and removed, and then ends the training.
+        for (change, replicas) in [("add", 5), ("delete", 3)] {
+            let count = if change == "add" { 1 } else { 2 };
+            let count = format!("--collectors={count}");
+            let changed = kubectl_di(&ns, &["replicas", change, "train", &count, "--wait"]).await;
+            assert_eq!(changed.code, Some(0), "{changed:?}");
             let train = |states: &ReplicaStates| {
                 let samples = states.keys().map(|name| samples(states, name));
                 states.len() == replicas && samples.min() > Some(0)
             };
             eventually("training as many", || replica_states(&ns, "train"), train).await;
         }
-        let ended = call("POST", "/lifecycle/exit", json!({})).await;
-        assert_eq!(ended["status"], "exiting");
+        let (pods, path) = (ns.api::<Pod>(), "/lifecycle/exit");
+        let answer = send_http(
+            &pods,
+            "train-coordinator",
+            PORT,
+            "POST",
+            path,
+            None,
+            &json!({}),
+        )
+        .await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.body["data"]["status"], "exiting");
         wait_for_phase(&ns, "train", Phase::Succeeded).await;
     })
     .await;
