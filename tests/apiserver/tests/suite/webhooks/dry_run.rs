@@ -269,7 +269,7 @@ async fn policy_of_other_webhook_warns_or_refuses() {
             }
         })
         .await;
-        let text = r#"denied the request: no pods before noon"#;
+        let text = "denied the request: no pods before noon";
         if denials == PolicyDenials::Warn {
             assert_eq!(submitted.code, 201, "{submitted:?}");
             let warnings = submitted.pod_warnings();
