@@ -72,9 +72,14 @@ pub(super) fn judge_answer(answer: &Answer, fields: &FieldMap) -> Verdict {
         // The pod exists because the job runs. The API server finds that out last.
         409 if status.reason == "AlreadyExists" => Verdict::Accepted,
         403 | 422 => Verdict::Denied(message.clone()),
-        400..500 if message.contains(" denied the request") => Verdict::Denied(message.clone()),
+        400..500 if is_denial(message) => Verdict::Denied(message.clone()),
         _ => Verdict::Unknown(message.clone()),
     }
+}
+
+/// Whether a webhook or a `ValidatingAdmissionPolicy` denied the pod.
+fn is_denial(message: &str) -> bool {
+    message.contains(" denied the request") || message.contains(" denied request")
 }
 
 fn faults_of_causes(status: &Status, fields: &FieldMap) -> Vec<Fault> {
@@ -230,6 +235,13 @@ mod tests {
                 "BadRequest",
                 "admission webhook \"a.b\" denied the request: no",
                 &none,
+                "denied",
+            ),
+            (
+                413,
+                "RequestEntityTooLarge",
+                "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'a' denied request: no",
+                &without_field,
                 "denied",
             ),
             (

@@ -171,7 +171,7 @@ async fn install_policy(space: &Space, policy: Policy) -> Arc<AtomicUsize> {
 async fn mistake_that_only_server_knows_is_rejected() {
     let space = Space::new().await;
     let webhooks = Webhooks::start_with_dry_run(&space, PolicyDenials::Warn).await;
-    // Kubernetes 1.20 knows neither gRPC probes nor images as volumes nor files as variables.
+    // Kubernetes 1.20 knows neither gRPC probes nor ephemeral volumes nor files as variables.
     let mut probed = template();
     let main = &mut probed["spec"]["containers"][0];
     main["livenessProbe"] = json!({"grpc": {"port": 1}});
@@ -181,7 +181,9 @@ async fn mistake_that_only_server_knows_is_rejected() {
     ]);
     let volumes = json!([
         {"name": "v", "emptyDir": {}},
-        {"name": "image", "image": {"reference": "i"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }}}},
     ]);
     let spec = json!({"volumes": volumes, "collector": {"template": probed}});
     let rejected = submit(&space, &job("wrong", spec)).await;
@@ -196,8 +198,8 @@ async fn mistake_that_only_server_knows_is_rejected() {
         fields,
         [
             "spec.volumes[1]",
-            "spec.collector.template.spec.containers[0].env[1].valueFrom",
             "spec.collector.template.spec.containers[0].livenessProbe",
+            "spec.collector.template.spec.containers[0].env[1].valueFrom",
         ],
         "{rejected:?}"
     );
@@ -267,7 +269,7 @@ async fn policy_of_other_webhook_warns_or_refuses() {
             }
         })
         .await;
-        let text = r#"denied the request: no pods before noon"#;
+        let text = "denied the request: no pods before noon";
         if denials == PolicyDenials::Warn {
             assert_eq!(submitted.code, 201, "{submitted:?}");
             let warnings = submitted.pod_warnings();
