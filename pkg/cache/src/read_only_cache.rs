@@ -199,7 +199,7 @@ mod tests {
         };
         let image = |namespace: &str| {
             let template = cache.template_for(namespace);
-            let pod = template.pod_template()?.spec.clone()?;
+            let pod = template.pod_template()?.decode().unwrap().spec?;
             pod.containers[0].image.clone()
         };
         assert_eq!(cache.template_for("rl"), AggregatorTemplate::Unknown);

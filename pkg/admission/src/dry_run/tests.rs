@@ -85,7 +85,7 @@ fn collector_fields(spec: &Value) -> FieldMap {
     let job = ValidObject::DIJob(serde_json::from_value(job).unwrap());
     let pods = build_pods(job, "rl", &BuildSettings::default());
     let [_, (pod, fields)] = <[_; 2]>::try_from(pods).unwrap();
-    let main = &pod.spec.unwrap().containers[1];
+    let main = &pod.decode().unwrap().spec.unwrap().containers[1];
     let generated = main.env.as_ref().unwrap().len() - 2;
     assert_eq!(generated, 7, "adapt the indices of the test");
     fields
