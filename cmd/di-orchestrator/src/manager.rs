@@ -172,7 +172,7 @@ impl Manager {
             match run_with_leader_election(client.clone(), &lease, settings, metrics, shutdown)
                 .await
             {
-                // The reconciler has ended with all its tasks. The webhooks go on: a busy API
+                // The reconciler has ended with all its tasks. The webhooks continue: a busy API
                 // server, which caused the loss, needs them.
                 Err(di_controller::Error::LeaseLost(lease)) => {
                     warn!(lease, "Lost the lease, waiting for it again");

@@ -24,6 +24,8 @@ pub enum Role {
 }
 
 impl Role {
+    /// The roles that the spec of a job declares.
+    pub const DECLARED: [Self; 3] = [Self::Coordinator, Self::Collector, Self::Learner];
     /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Coordinator,

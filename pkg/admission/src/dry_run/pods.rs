@@ -10,9 +10,6 @@ use kube::ResourceExt;
 use super::field_map::FieldMap;
 use crate::review::ValidObject;
 
-/// Roles that a job declares.
-const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
-
 /// Builds one pod of each template of the object in this namespace. Groups have no pods of their
 /// own: they differ only in quantities that the webhook validates itself.
 pub(super) fn build_pods(
@@ -23,7 +20,7 @@ pub(super) fn build_pods(
     match object {
         ValidObject::DIJob(mut job) => {
             job.metadata.namespace = Some(namespace.to_owned());
-            let pods = DECLARED.into_iter().filter_map(|role| {
+            let pods = Role::DECLARED.into_iter().filter_map(|role| {
                 let template = job.spec.declared(role)?.template;
                 let pod = build_pod(&job, &representative_entry(&job, role), None, settings)?;
                 let path = format!("spec.{role}.template");

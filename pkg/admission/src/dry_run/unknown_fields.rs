@@ -8,7 +8,7 @@ use crate::review::DryRunReport;
 /// The first minor version of Kubernetes that reports unknown fields of a request.
 const FIRST_STRICT_MINOR: u32 = 25;
 
-/// Whether the API server reports unknown fields. `None` if it does not tell its version.
+/// Whether the API server reports unknown fields. `None` if its version is unknown.
 pub(super) async fn reports_unknown_fields(client: &Client) -> Option<bool> {
     let version = client.apiserver_version().await.ok()?;
     let digits = version

@@ -24,9 +24,6 @@ use crate::{
 /// Supported values of `spec.cleanPodPolicy`.
 pub const CLEAN_POD_POLICIES: [&str; 3] = ["None", "Running", "All"];
 
-/// The roles that a spec can declare.
-pub(super) const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
-
 /// Implements [`Kind::repair`](super::Kind::repair) for jobs.
 pub(super) fn repair_spec(object: &mut Value, faults: &mut Faults) -> Vec<String> {
     let spec = &mut object["spec"];
@@ -41,7 +38,7 @@ pub(super) fn repair_spec(object: &mut Value, faults: &mut Faults) -> Vec<String
         spec["cleanPodPolicy"] = json!("");
     }
     let is_declared = |role: &Role| *role == Role::Coordinator || !spec[role.label()].is_null();
-    let declared: Vec<_> = DECLARED.into_iter().filter(is_declared).collect();
+    let declared: Vec<_> = Role::DECLARED.into_iter().filter(is_declared).collect();
     declared
         .into_iter()
         .filter_map(|role| {
@@ -100,7 +97,7 @@ fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
     volumes::check_names(&spec.volumes, &SPEC, faults);
     volumes::check_sizes(&spec.volumes, &SPEC, faults);
     let empty = PodSpec::default();
-    for role in DECLARED {
+    for role in Role::DECLARED {
         let (Some(declared), Some(template)) = (spec.declared(role), templates.get(role)) else {
             continue;
         };

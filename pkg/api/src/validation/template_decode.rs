@@ -4,10 +4,8 @@ use serde_json::Value;
 use super::{
     fault::{Fault, FaultKind, Faults},
     path::{Path, SPEC},
-    spec::DECLARED,
     strict_decode::{Findings, decode_strictly},
-    tolerant_decode::{FieldMask, decode_tolerantly},
-    validate::drop_nulls,
+    tolerant_decode::{FieldMask, decode_tolerantly, drop_nulls},
 };
 use crate::{dijob::DIJobSpec, pod_template::PodTemplate, role::Role};
 
@@ -28,7 +26,7 @@ impl DecodedTemplates {
             let written = spec.declared(role)?.template;
             Some((role, decode_template(written, &field, &mut masked, faults)))
         };
-        let templates = DECLARED.into_iter().filter_map(decode).collect();
+        let templates = Role::DECLARED.into_iter().filter_map(decode).collect();
         Self { templates, masked }
     }
 

@@ -162,3 +162,15 @@ fn append_segment(name: &mut String, segment: &Segment) {
     }
     name.push_str(&segment.to_string());
 }
+
+/// Drops null fields, because the API server also treats them as unset.
+pub(super) fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}

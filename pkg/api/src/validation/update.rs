@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 use super::{
     fault::Fault,
     path::SPEC,
-    spec::DECLARED,
     strict_decode::{self, Findings},
     validate::{Valid, into_result, validate_object, without_nulls},
 };
 use crate::{
     dijob::{DIJob, DIJobSpec},
+    role::Role,
     status::Phase,
 };
 
@@ -133,7 +133,7 @@ fn without_fields_of_ended(mut spec: Value) -> Value {
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("suspend");
     }
-    for role in DECLARED {
+    for role in Role::DECLARED {
         let part = spec.get_mut(role.label()).and_then(Value::as_object_mut);
         let Some(part) = part else { continue };
         part.remove("replicas");
@@ -154,7 +154,7 @@ fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
         if before == after {
             continue;
         }
-        if DECLARED.iter().any(|role| role.label() == name) {
+        if Role::DECLARED.iter().any(|role| role.label() == name) {
             let parts = field_names(before, after).into_iter();
             let parts = parts.filter(|part| before[*part] != after[*part]);
             changed.extend(parts.map(|part| format!("{name}.{part}")));

@@ -9,7 +9,7 @@ use super::{
     strict_decode::Decoded,
     template,
     template_decode::decode_template,
-    tolerant_decode::{FieldMask, TolerantResult, decode_tolerantly},
+    tolerant_decode::{FieldMask, TolerantResult, decode_tolerantly, drop_nulls},
 };
 use crate::{aggregator_config::AggregatorConfig, dijob::DIJob};
 
@@ -163,18 +163,6 @@ pub(super) fn without_nulls(object: &Value) -> Value {
         drop_nulls(spec);
     }
     Value::Object(fields)
-}
-
-/// Drops null fields, because the API server also treats them as unset.
-pub(super) fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 pub(super) fn into_result<T>(

@@ -5,7 +5,7 @@ use k8s_openapi::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{quantities, spec::DECLARED, strict_decode::Decoded};
+use super::{quantities, strict_decode::Decoded};
 use crate::{
     aggregator_config::AggregatorConfig,
     dijob::{CleanPodPolicy, DIJob},
@@ -31,7 +31,7 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for role in DECLARED {
+    for role in Role::DECLARED {
         let Some(declared) = job.spec.declared(role) else {
             continue;
         };

@@ -12,7 +12,7 @@ use crate::webhooks::validation_table::{
     table::{good_of, object_with, path_of, pointer_of},
 };
 
-/// Variants of pods, each with a name that tells the version of Kubernetes that has the field.
+/// Variants of pods, by the name of a field and the version of Kubernetes that has it.
 const VARIANTS: &str = include_str!("pod_variants.json");
 
 /// Whether both paths mean the same field: API servers of 1.20 omit list indices and some levels.
