@@ -133,7 +133,10 @@ impl Webhooks {
                     .judge_unknown_fields(report, unknown, deadline)
                     .await
             }
-            None => DryRunReport::without_dry_run(&unknown),
+            None => DryRunReport {
+                faults: unknown,
+                ..DryRunReport::default()
+            },
         };
         authorization.dry_run_response(report)
     }

@@ -32,7 +32,10 @@ pub(super) fn build_pods(
         ValidObject::AggregatorConfig(config) => {
             let template = &config.spec.aggregator.template;
             let job = job_of_config(&config, namespace);
-            let entry = representative_entry(&job, Role::Aggregator);
+            let entry = PlanEntry {
+                port: template.named_port(),
+                ..representative_entry(&job, Role::Aggregator)
+            };
             let Some(pod) = build_pod(&job, &entry, Some(template), settings) else {
                 return Vec::new();
             };

@@ -19,14 +19,6 @@ pub(super) async fn reports_unknown_fields(client: &Client) -> Option<bool> {
 }
 
 impl DryRunReport {
-    /// The report on an object whose pods are not validated.
-    pub(crate) fn without_dry_run(unknown: &[Fault]) -> Self {
-        Self {
-            warnings: unknown.iter().map(ToString::to_string).collect(),
-            ..Self::default()
-        }
-    }
-
     /// Adds the fields that this program does not know. An API server that reports unknown fields
     /// has accepted those that it did not report; an older one is not newer than this program, so
     /// it does not know them either.
@@ -41,9 +33,7 @@ impl DryRunReport {
                 }
             }
             Some(false) => self.faults.extend(unknown),
-            None => self
-                .warnings
-                .extend(Self::without_dry_run(&unknown).warnings),
+            None => self.warnings.extend(unknown.iter().map(Fault::to_string)),
         }
         self
     }
