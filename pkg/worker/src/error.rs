@@ -36,6 +36,10 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A task names a file that is not in the storage folder.
+    #[error("path {} is not in the storage folder: all roles must mount it at the same place", .0.display())]
+    NotInStorage(PathBuf),
+
     /// A file operation failed.
     #[error("failed to {action} {}", path.display())]
     File {

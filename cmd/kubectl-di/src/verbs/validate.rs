@@ -33,15 +33,17 @@ use crate::{
 pub struct Validate {
     #[command(flatten)]
     manifests: Manifests,
-    /// Submit the objects to the cluster with your permissions as well, without persisting them
-    #[arg(long)]
-    server: bool,
+    /// Submit the objects to the cluster with your permissions as well, without persisting them.
+    /// With a value, to the cluster at this address
+    #[arg(short, long, num_args = 0..=1, default_missing_value = "")]
+    // The flag of all verbs, whose value is optional here.
+    server: Option<String>,
 }
 
 impl Validate {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let documents = self.manifests.read_documents()?;
-        if self.server {
+        if self.server.is_some() {
             return server::submit(globals, documents, out).await;
         }
         let (ours, others): (Vec<_>, Vec<_>) = documents

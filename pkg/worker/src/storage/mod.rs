@@ -70,8 +70,11 @@ impl Storage {
         entries.map_err(file_error("list", folder))
     }
 
-    /// Reads a file.
+    /// Reads a file. Other pods name files in their tasks, so it must be in the folder.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        if !path.starts_with(&self.root) {
+            return Err(Error::NotInStorage(path.to_owned()));
+        }
         fs::read(path).map_err(file_error("read", path))
     }
 
