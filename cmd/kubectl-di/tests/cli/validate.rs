@@ -69,7 +69,7 @@ async fn validate_with_server_reports_its_answer_and_stores_nothing() {
     let mut labelled = Job::new("labelled", 0).json();
     labelled["metadata"]["labels"] = json!({"two words": "x"});
     let good = Job::new("good", 0).json();
-    plugin.file("jobs.yaml", format!("{labelled}\n---\n{good}\n"));
+    plugin.file("jobs.yaml", format!("{labelled}\n{good}\n"));
     let result = plugin.run(&["validate", "-f", "jobs.yaml"]).await;
     assert_eq!(result.code, Some(0), "{result}");
     let result = plugin
