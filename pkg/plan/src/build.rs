@@ -139,7 +139,17 @@ pub fn build_service(job: &DIJob, entry: &PlanEntry) -> Service {
 
 /// Builds the metadata, with the labels and annotations of the template's.
 fn build_metadata(job: &DIJob, entry: &PlanEntry, template: &Value) -> ObjectMeta {
-    let strings_of = |name: &str| BTreeMap::deserialize(&template[name]).ok();
+    let strings_of = |name: &str| {
+        // The schema allows null for a string.
+        let texts: BTreeMap<String, Option<String>> =
+            BTreeMap::deserialize(&template[name]).ok()?;
+        let texts = texts.into_iter();
+        Some(
+            texts
+                .map(|(key, text)| (key, text.unwrap_or_default()))
+                .collect(),
+        )
+    };
     let mut labels: BTreeMap<String, String> = strings_of("labels").unwrap_or_default();
     labels.extend(
         [

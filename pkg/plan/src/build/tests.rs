@@ -53,8 +53,12 @@ fn unknown_fields_of_template_reach_the_pod() {
     let mut job = job_with_learner(&main);
     let template = &mut job.spec.learner.as_mut().unwrap().template;
     template.0["spec"]["notYet"] = json!("x");
+    let labels = json!({"labels": {"set": "1", "empty": null}});
+    template.0.insert("metadata".to_owned(), labels);
     let entry = ddp_entry(2, 4, 2, Some("first"));
     let pod = build_pod(&job, &entry, None, &BuildSettings::default()).unwrap();
+    let labels = pod.metadata.labels.unwrap();
+    assert_eq!((&*labels["set"], &*labels["empty"]), ("1", ""));
     let spec = Value::Object(pod.spec);
     let built = &spec["containers"][0];
     assert_eq!(
