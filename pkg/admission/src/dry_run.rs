@@ -2,8 +2,8 @@
 
 mod field_map;
 mod pods;
+mod response;
 mod unknown_fields;
-mod verdict;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -21,12 +21,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub use self::verdict::PolicyDenials;
+pub use self::response::PolicyDenials;
 use self::{
     field_map::FieldMap,
     pods::build_pods,
+    response::{PodCheck, PodResponse, build_report, interpret_response, is_definite},
     unknown_fields::reports_unknown_fields,
-    verdict::{Answer, Verdict, is_definite, judge_answer, merge_verdicts},
 };
 use crate::{
     error::{Error, Result},
@@ -37,7 +37,7 @@ use crate::{
 /// Maximum number of concurrent requests. Further requests wait, so that many new jobs do not
 /// overload the API server.
 const MAX_CONCURRENT_REQUESTS: usize = 32;
-/// Time for which definite answers are cached: a job is often submitted twice within some seconds,
+/// Time for which definite responses are cached: a job is often submitted twice within some seconds,
 /// for example by a dry run and then by a create.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 
@@ -56,7 +56,7 @@ pub struct DryRun {
     client: Client,
     settings: Arc<DryRunSettings>,
     permits: Arc<Semaphore>,
-    answers: Arc<TtlCache<CacheKey, Answer>>,
+    responses: Arc<TtlCache<CacheKey, PodResponse>>,
     hasher: RandomState,
 }
 
@@ -77,7 +77,7 @@ impl DryRun {
             client,
             settings: Arc::new(settings),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
-            answers: Arc::new(TtlCache::new(CACHE_TTL)),
+            responses: Arc::new(TtlCache::new(CACHE_TTL)),
             hasher: RandomState::new(),
         }
     }
@@ -104,23 +104,23 @@ impl DryRun {
         requests.collect()
     }
 
-    /// Sends the requests in parallel. What the API server has not answered until `deadline` becomes
+    /// Sends the requests in parallel. What the API server has not responded to until `deadline` becomes
     /// a warning.
     pub(crate) async fn run(&self, requests: Vec<PodRequest>, deadline: Instant) -> DryRunReport {
-        let verdicts = join_all(requests.into_iter().map(async |request| {
+        let checks = join_all(requests.into_iter().map(async |request| {
             let fields = request.fields.clone();
-            let verdict = match timeout_at(deadline, self.ask(request)).await {
-                Ok(Ok(answer)) => judge_answer(&answer, &fields),
-                Ok(Err(error)) => Verdict::Unknown(error.to_string()),
-                Err(_) => Verdict::Unknown("the API server did not respond in time".to_owned()),
+            let check = match timeout_at(deadline, self.send(request)).await {
+                Ok(Ok(response)) => interpret_response(&response, &fields),
+                Ok(Err(error)) => PodCheck::Unknown(error.to_string()),
+                Err(_) => PodCheck::Unknown("the API server did not respond in time".to_owned()),
             };
-            (fields.template, verdict)
+            (fields.template, check)
         }));
-        merge_verdicts(verdicts.await, self.settings.denials)
+        build_report(checks.await, self.settings.denials)
     }
 
-    /// Adds what the API server says about fields that this program does not know.
-    pub(crate) async fn judge_unknown_fields(
+    /// Adds the fields that this program does not know to the report.
+    pub(crate) async fn add_unknown_fields(
         &self,
         report: DryRunReport,
         unknown: Vec<Fault>,
@@ -129,18 +129,20 @@ impl DryRun {
         if unknown.is_empty() {
             return report;
         }
-        let strict = timeout_at(deadline, reports_unknown_fields(&self.client)).await;
-        report.add_unknown_fields(unknown, strict.ok().flatten())
+        let version = timeout_at(deadline, self.client.apiserver_version()).await;
+        let version = version.ok().and_then(Result::ok);
+        let strict = version.and_then(|version| reports_unknown_fields(&version.minor));
+        report.add_unknown_fields(unknown, strict)
     }
 
-    /// The answer of the API server, which may be cached.
-    async fn ask(&self, PodRequest { key, body, .. }: PodRequest) -> kube::Result<Answer> {
-        if let Some(answer) = self.answers.get_valid(&key) {
-            return Ok(answer);
+    /// The response of the API server, which may be cached.
+    async fn send(&self, PodRequest { key, body, .. }: PodRequest) -> kube::Result<PodResponse> {
+        if let Some(response) = self.responses.get_valid(&key) {
+            return Ok(response);
         }
         // The semaphore is never closed, so this cannot fail.
         let _permit = self.permits.acquire().await;
-        let asked_at = Instant::now();
+        let sent_at = Instant::now();
         // API servers before 1.25 ignore `fieldValidation`.
         let path = format!(
             "/api/v1/namespaces/{}/pods?dryRun=All&fieldValidation=Strict",
@@ -148,19 +150,20 @@ impl DryRun {
         );
         let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         let request = request.body(body).map_err(kube::Error::HttpError)?;
-        let answer = match self.client.request_text(request).await {
+        let response = match self.client.request_text(request).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) => Err(Arc::new(*status)),
             Err(error) => return Err(error),
         };
-        if is_definite(&answer) {
-            let causes = answer.as_ref().err().and_then(|s| s.details.as_ref());
+        if is_definite(&response) {
+            let causes = response.as_ref().err().and_then(|s| s.details.as_ref());
             let causes = causes.into_iter().flat_map(|details| &details.causes);
             let sizes = causes.map(|cause| cause.field.len() + cause.message.len());
             let size = key.0.len() + sizes.sum::<usize>();
-            self.answers.insert_at(key, answer.clone(), size, asked_at);
+            self.responses
+                .insert_at(key, response.clone(), size, sent_at);
         }
-        Ok(answer)
+        Ok(response)
     }
 }
 

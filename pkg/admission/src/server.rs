@@ -30,7 +30,7 @@ use crate::{
 /// Time limit for receiving a body. The API server waits 10 s for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for all questions to the API server about one review. With the time for the body, the
+/// Time limit for all requests to the API server about one review. With the time for the body, the
 /// webhook responds within the 10 s that the API server waits, and the author sees the reason.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -129,9 +129,7 @@ impl Webhooks {
         let report = match dry_run {
             Some((dry_run, requests)) => {
                 let report = dry_run.run(requests, deadline).await;
-                dry_run
-                    .judge_unknown_fields(report, unknown, deadline)
-                    .await
+                dry_run.add_unknown_fields(report, unknown, deadline).await
             }
             None => DryRunReport {
                 faults: unknown,

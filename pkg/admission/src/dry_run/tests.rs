@@ -50,8 +50,8 @@ async fn only_definite_answers_are_cached() {
         (Reply::error(403, "no"), 6),
         (Reply::error(503, "no"), 6),
     ] {
-        let answer = reply.clone();
-        let (mock, dry_run) = new_dry_run(move |_| answer.clone());
+        let response = reply.clone();
+        let (mock, dry_run) = new_dry_run(move |_| response.clone());
         let reports = [
             run(&dry_run, job("j", "1")).await,
             run(&dry_run, job("j", "1")).await,

@@ -1,21 +1,16 @@
 //! Fields of pod templates that this program does not know. See docs/decisions/0033.
 
 use di_api::validation::Fault;
-use kube::client::Client;
 
 use crate::review::DryRunReport;
 
 /// The first minor version of Kubernetes that reports unknown fields of a request.
 const FIRST_STRICT_MINOR: u32 = 25;
 
-/// Whether the API server reports unknown fields. `None` if its version is unknown.
-pub(super) async fn reports_unknown_fields(client: &Client) -> Option<bool> {
-    let version = client.apiserver_version().await.ok()?;
-    let digits = version
-        .minor
-        .trim_end_matches(|c: char| !c.is_ascii_digit());
-    let minor: u32 = digits.parse().ok()?;
-    Some(minor >= FIRST_STRICT_MINOR)
+/// Whether an API server of this minor version reports unknown fields. `None` if it is no number.
+pub(super) fn reports_unknown_fields(minor: &str) -> Option<bool> {
+    let minor = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
+    Some(minor.parse::<u32>().ok()? >= FIRST_STRICT_MINOR)
 }
 
 impl DryRunReport {
@@ -50,6 +45,19 @@ mod tests {
             kind,
             field: field.to_owned(),
             detail: detail.to_owned(),
+        }
+    }
+
+    #[test]
+    fn api_servers_from_1_25_on_report_unknown_fields() {
+        for (minor, expected) in [
+            ("20", Some(false)),
+            ("24+", Some(false)),
+            ("25", Some(true)),
+            ("36+", Some(true)),
+            ("", None),
+        ] {
+            assert_eq!(reports_unknown_fields(minor), expected, "{minor}");
         }
     }
 

@@ -122,10 +122,3 @@ fn is_tcp(port: &ContainerPort) -> bool {
 fn name_of(port: &ContainerPort) -> &str {
     port.name.as_deref().unwrap_or_default()
 }
-
-/// Returns the replica's own port if its template names one.
-pub(super) fn own_port(pod: &PodSpec) -> Option<i32> {
-    let mut ports = pod.containers.iter().flat_map(|c| c.ports.iter().flatten());
-    let own = ports.find(|port| name_of(port) == PORT_NAME)?;
-    Some(own.container_port)
-}

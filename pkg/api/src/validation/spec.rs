@@ -135,7 +135,7 @@ fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
     let Some(learner) = &spec.learner else { return };
     let decoded = templates.get(Role::Learner);
     let decoded = decoded.and_then(|template| template.spec.as_ref());
-    let first = decoded.and_then(role_ports::own_port);
+    let first = learner.template.named_port();
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
     let mut sizes = BTreeSet::new();
     let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {

@@ -64,7 +64,8 @@ pub fn validate_aggregator_config(object: &Value) -> Result<Valid<AggregatorConf
 /// Returns the faults of a decoded job. Unknown fields of its templates are none: the API server
 /// decides about them.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
-    let (_, faults) = split_unknown_pod_fields(job.find_faults());
+    let mut faults = job.find_faults();
+    faults.retain(|fault| !is_unknown_pod_field(fault));
     faults
 }
 
@@ -168,17 +169,15 @@ pub(super) fn without_nulls(object: &Value) -> Value {
 pub(super) fn into_result<T>(
     (decoded, faults): ValidationResult<T>,
 ) -> Result<Valid<T>, Vec<Fault>> {
-    let (unknown_pod_fields, other) = split_unknown_pod_fields(faults.clone());
     match decoded {
-        Some(object) if other.is_empty() => Ok(Valid {
+        Some(object) if faults.iter().all(is_unknown_pod_field) => Ok(Valid {
             object,
-            unknown_pod_fields,
+            unknown_pod_fields: faults,
         }),
         _ => Err(faults),
     }
 }
 
-fn split_unknown_pod_fields(faults: Vec<Fault>) -> (Vec<Fault>, Vec<Fault>) {
-    let is_unknown = |fault: &Fault| fault.kind == FaultKind::UnknownPodField;
-    faults.into_iter().partition(is_unknown)
+fn is_unknown_pod_field(fault: &Fault) -> bool {
+    fault.kind == FaultKind::UnknownPodField
 }

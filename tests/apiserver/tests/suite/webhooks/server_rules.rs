@@ -113,7 +113,7 @@ async fn valid_objects_are_accepted() {
 
 /// The API server of the suite ignores unknown fields of pods, so the webhook rejects them.
 #[tokio::test]
-async fn pod_variants_are_judged_as_by_the_api_server() {
+async fn pod_variants_are_accepted_as_by_the_api_server() {
     let space = Space::new().await;
     let webhooks = Webhooks::start_with_dry_run(&space, PolicyDenials::Warn).await;
     let variants: Value = serde_json::from_str(VARIANTS).unwrap();

@@ -1,4 +1,4 @@
-//! What the answers of the API server mean for the object.
+//! What the responses of the API server mean for the object.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ const MAX_MESSAGE_LEN: usize = 1_024;
 /// Maximum number of faults of one object.
 const MAX_FAULTS: usize = 1_000;
 
-/// The answer to the creation of a pod: accepted, or a failure.
-pub(super) type Answer = Result<(), Arc<Status>>;
+/// The response to the creation of a pod: accepted, or a failure.
+pub(super) type PodResponse = Result<(), Arc<Status>>;
 
 /// The effect of policies that deny pods: admission plugins and other webhooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub enum PolicyDenials {
     Refuse,
 }
 
-/// The meaning of an answer.
+/// The meaning of an response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PodCheck {
     /// The API server would create the pod.
     Accepted,
     /// The API server never creates this pod.
@@ -41,9 +41,9 @@ pub(super) enum Verdict {
     Unknown(String),
 }
 
-/// Whether the answer depends on the pod and the version of the API server only.
-pub(super) fn is_definite(answer: &Answer) -> bool {
-    answer
+/// Whether the response depends on the pod and the version of the API server only.
+pub(super) fn is_definite(response: &PodResponse) -> bool {
+    response
         .as_ref()
         .err()
         .is_none_or(|status| is_invalid(status))
@@ -58,22 +58,22 @@ fn is_invalid(status: &Status) -> bool {
         && causes.any(|cause| !cause.field.is_empty())
 }
 
-/// The meaning of an answer, with the fields of the object.
-pub(super) fn judge_answer(answer: &Answer, fields: &FieldMap) -> Verdict {
-    let Err(status) = answer else {
-        return Verdict::Accepted;
+/// The meaning of an response, with the fields of the object.
+pub(super) fn interpret_response(response: &PodResponse, fields: &FieldMap) -> PodCheck {
+    let Err(status) = response else {
+        return PodCheck::Accepted;
     };
     let message = &status.message;
     match status.code {
-        _ if is_invalid(status) => Verdict::Invalid(faults_of_causes(status, fields)),
+        _ if is_invalid(status) => PodCheck::Invalid(faults_of_causes(status, fields)),
         400 if message.contains("cannot be handled as a Pod") => {
-            Verdict::Invalid(faults_of_decoding(message, fields))
+            PodCheck::Invalid(faults_of_decoding(message, fields))
         }
         // The pod exists because the job runs. The API server finds that out last.
-        409 if status.reason == "AlreadyExists" => Verdict::Accepted,
-        403 | 422 => Verdict::Denied(message.clone()),
-        400..500 if is_denial(message) => Verdict::Denied(message.clone()),
-        _ => Verdict::Unknown(message.clone()),
+        409 if status.reason == "AlreadyExists" => PodCheck::Accepted,
+        403 | 422 => PodCheck::Denied(message.clone()),
+        400..500 if is_denial(message) => PodCheck::Denied(message.clone()),
+        _ => PodCheck::Unknown(message.clone()),
     }
 }
 
@@ -128,16 +128,16 @@ fn faults_of_decoding(message: &str, fields: &FieldMap) -> Vec<Fault> {
     }]
 }
 
-/// Merges the verdicts on all pods of an object, each with the path of its template.
-pub(super) fn merge_verdicts(
-    verdicts: Vec<(String, Verdict)>,
+/// Merges the checks on all pods of an object, each with the path of its template.
+pub(super) fn build_report(
+    checks: Vec<(String, PodCheck)>,
     denials: PolicyDenials,
 ) -> DryRunReport {
     let mut report = DryRunReport::default();
-    for (template, verdict) in verdicts {
-        match verdict {
-            Verdict::Accepted => {}
-            Verdict::Invalid(faults) => {
+    for (template, check) in checks {
+        match check {
+            PodCheck::Accepted => {}
+            PodCheck::Invalid(faults) => {
                 for fault in faults {
                     // Pods of several roles have the same volumes of the job.
                     if report.faults.len() < MAX_FAULTS && !report.faults.contains(&fault) {
@@ -145,18 +145,18 @@ pub(super) fn merge_verdicts(
                     }
                 }
             }
-            Verdict::Denied(message) if denials == PolicyDenials::Refuse => {
+            PodCheck::Denied(message) if denials == PolicyDenials::Refuse => {
                 let message = format!("{template}: {}", on_one_line(&message));
                 report
                     .denials
                     .push(truncate_text(&message, MAX_MESSAGE_LEN));
             }
-            Verdict::Denied(message) => {
+            PodCheck::Denied(message) => {
                 report
                     .warnings
                     .push(warning(&template, "pod denied", &message));
             }
-            Verdict::Unknown(message) => {
+            PodCheck::Unknown(message) => {
                 report
                     .warnings
                     .push(warning(&template, "pod not validated", &message));
@@ -194,7 +194,7 @@ mod tests {
         )
     }
 
-    fn failure(code: u16, reason: &str, message: &str, causes: &Value) -> Answer {
+    fn failure(code: u16, reason: &str, message: &str, causes: &Value) -> PodResponse {
         let status = json!({
             "status": "Failure", "code": code, "reason": reason, "message": message,
             "details": {"causes": causes},
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_has_verdict_by_code_and_message() {
+    fn answer_has_check_by_code_and_message() {
         let field = json!([{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.x"}]);
         let none = json!([]);
         let without_field = json!([{"message": "failed expression"}]);
@@ -282,18 +282,18 @@ mod tests {
                 "unknown",
             ),
         ] {
-            let answer = failure(code, reason, message, causes);
-            let verdict = match judge_answer(&answer, &fields()) {
-                Verdict::Accepted => "accepted",
-                Verdict::Invalid(_) => "invalid",
-                Verdict::Denied(_) => "denied",
-                Verdict::Unknown(_) => "unknown",
+            let response = failure(code, reason, message, causes);
+            let check = match interpret_response(&response, &fields()) {
+                PodCheck::Accepted => "accepted",
+                PodCheck::Invalid(_) => "invalid",
+                PodCheck::Denied(_) => "denied",
+                PodCheck::Unknown(_) => "unknown",
             };
-            assert_eq!(verdict, expected, "{code} {message}");
+            assert_eq!(check, expected, "{code} {message}");
             let is_cached = code == 422 && expected == "invalid";
-            assert_eq!(is_definite(&answer), is_cached, "{code} {message}");
+            assert_eq!(is_definite(&response), is_cached, "{code} {message}");
         }
-        assert_eq!(judge_answer(&Ok(()), &fields()), Verdict::Accepted);
+        assert_eq!(interpret_response(&Ok(()), &fields()), PodCheck::Accepted);
         assert!(is_definite(&Ok(())));
     }
 
@@ -311,7 +311,7 @@ mod tests {
         };
         let strict =
             "strict decoding error: unknown field \"spec.foo\", unknown field \"spec.a.b\"";
-        for (answer, expected) in [
+        for (response, expected) in [
             (
                 failure(422, "Invalid", "invalid", &causes),
                 vec!["T.spec.dnsPolicy: m", "T: m"],
@@ -328,8 +328,8 @@ mod tests {
                 vec!["T: Invalid value: v1.Pod.Spec: no"],
             ),
         ] {
-            let Verdict::Invalid(faults) = judge_answer(&answer, &fields()) else {
-                panic!("{answer:?}");
+            let PodCheck::Invalid(faults) = interpret_response(&response, &fields()) else {
+                panic!("{response:?}");
             };
             let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
             assert_eq!(faults, expected);
@@ -337,28 +337,28 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_merged_without_repetitions() {
+    fn checks_are_merged_without_repetitions() {
         let fault = |field| Fault::required(field, "x");
-        let verdicts = vec![
-            ("A".to_owned(), Verdict::Accepted),
+        let checks = vec![
+            ("A".to_owned(), PodCheck::Accepted),
             (
                 "B".to_owned(),
-                Verdict::Invalid(vec![fault("f"), fault("f"), fault("g")]),
+                PodCheck::Invalid(vec![fault("f"), fault("f"), fault("g")]),
             ),
-            ("C".to_owned(), Verdict::Invalid(vec![fault("f")])),
+            ("C".to_owned(), PodCheck::Invalid(vec![fault("f")])),
             (
                 "D".to_owned(),
-                Verdict::Denied("no\n\t room\u{1b}".to_owned()),
+                PodCheck::Denied("no\n\t room\u{1b}".to_owned()),
             ),
-            ("E".to_owned(), Verdict::Unknown("x".repeat(300))),
+            ("E".to_owned(), PodCheck::Unknown("x".repeat(300))),
         ];
-        let warned = merge_verdicts(verdicts.clone(), PolicyDenials::Warn);
+        let warned = build_report(checks.clone(), PolicyDenials::Warn);
         assert_eq!(warned.faults, [fault("f"), fault("g")]);
         assert!(warned.denials.is_empty());
         assert_eq!(warned.warnings[0], "D: pod denied: no room");
         let long = format!("E: pod not validated: {}...", "x".repeat(178));
         assert_eq!(warned.warnings[1], long);
-        let refused = merge_verdicts(verdicts, PolicyDenials::Refuse);
+        let refused = build_report(checks, PolicyDenials::Refuse);
         assert_eq!(refused.denials, ["D: no room"]);
         assert_eq!(refused.warnings, [long]);
     }
