@@ -37,9 +37,10 @@ async fn learner_group_is_replaced_as_a_whole() {
         set_node_gpus(&ns, 2).await;
         let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
         template["spec"]["volumes"] = Workload::volumes();
-        // The coordinator's client disconnects from a lost aggregator, and fails if it has ended.
-        template["spec"]["terminationGracePeriodSeconds"] = json!(30);
-        // Its start is a busy loop of a minute, so limit its CPU.
+        // The coordinator's client disconnects from a lost aggregator only after it has connected to
+        // the next one, and fails if the lost one has ended by then. That start is a busy loop of a
+        // minute, so limit its CPU. The test deletes all pods at its end.
+        template["spec"]["terminationGracePeriodSeconds"] = json!(600);
         template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
         let config: AggregatorConfig = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
