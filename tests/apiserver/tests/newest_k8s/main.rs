@@ -80,7 +80,9 @@ fn refusal(answer: kube::Result<DynamicObject>) -> Result<(), Box<Status>> {
 /// Whether a CEL rule covers this mistake.
 fn is_ruled(mistake: &Mistake) -> bool {
     let ruled = |fault: &String| {
-        fault.starts_with("metadata.name") || fault.contains("must be named di-container")
+        let of_name =
+            fault.starts_with("metadata.name") || fault.starts_with("metadata.generateName");
+        of_name || fault.contains("must be named di-container")
     };
     mistake.faults.iter().any(ruled)
 }
