@@ -28,7 +28,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::service_fn;
 
-use self::handlers::{ALLOWED, ASKED, OURS, UNREAD, at, certificate, listen, specs, webhook};
+use self::handlers::{
+    ALLOWED, ASKED, OURS, UNLIMITED, UNREAD, at, certificate, listen, listen_without_limits, specs,
+    webhook,
+};
 use crate::harness::{
     http::{Connection, request},
     load::{Seen, calling, on_own_core},
@@ -49,6 +52,7 @@ const MOST_MEMORY: f64 = 30.0;
 struct Served {
     webhook: SocketAddr,
     unread: SocketAddr,
+    unlimited: SocketAddr,
     bare: SocketAddr,
     authorities: String,
 }
@@ -76,6 +80,7 @@ pub async fn serve() -> Result<()> {
     let served = Served {
         webhook: listen(webhook(Client::new(grant, "default")), &certificates).await?,
         unread: listen(unread(), &certificates).await?,
+        unlimited: listen_without_limits(unread(), &certificates).await?,
         bare: listen(bare(), &certificates).await?,
         authorities: String::from_utf8(bundle.ca)?,
     };
@@ -213,6 +218,7 @@ fn direct(scale: &Scale, found: &mut Findings) -> Result<()> {
                 for (subject, to) in [
                     (OURS, server.served.webhook),
                     (UNREAD, server.served.unread),
+                    (UNLIMITED, server.served.unlimited),
                     (BARE, server.served.bare),
                 ] {
                     let seen = server.load(to, body, clients, scale.closed_loop)?;

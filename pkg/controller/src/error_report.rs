@@ -73,8 +73,8 @@ pub(crate) fn record_results(
     most_severe(failures, reported, last_create.as_ref()).map_or(Ok(has_changed), Err)
 }
 
-/// Returns the error to report in the status. An error that is already reported is preferred:
-/// every change of the report is a status write, and causes another try.
+/// Returns the error to report in the status. Prefers the error that is already reported: a
+/// different one causes a status write and another try.
 fn most_severe(
     failures: Vec<Failure>,
     reported_reason: Option<&str>,

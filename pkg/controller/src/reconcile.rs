@@ -139,7 +139,7 @@ async fn reconcile_undecodable(
     };
     let observed = observe(context, key, ended.into());
     let step = compute(&observed);
-    let persisted = Persisted::from_live_end(observed.job, step);
+    let persisted = Persisted::of_ended_job(observed.job, step);
     let applied = apply_actions(context, key, &persisted).await;
     context.queue_events(&persisted.job, &applied.events());
     conclude(context, key, &persisted, applied)

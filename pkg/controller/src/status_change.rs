@@ -10,8 +10,9 @@ use crate::Step;
 pub(crate) enum StatusChange {
     /// It does not differ.
     None,
-    /// Only counts and readiness differ. The actions come first, as they do not depend on them.
-    AfterActions,
+    /// Only counts and readiness differ. Actions do not depend on them, so they are applied now, and
+    /// the status is written later.
+    CountsOnly,
     /// The difference is not urgent, and no action follows from it.
     Minor,
     /// The plan differs, or actions follow from the status. It is urgent unless the plan is large.
@@ -35,7 +36,7 @@ impl StatusChange {
         if old == new {
             Self::None
         } else if !step.actions.is_empty() && without_counts(old) == without_counts(new) {
-            Self::AfterActions
+            Self::CountsOnly
         } else if significant_fields(old) != significant_fields(new) {
             Self::Urgent
         } else if step.actions.is_empty() && entry_states(old).eq(entry_states(new)) {
@@ -108,10 +109,7 @@ mod tests {
         let mut counted = old.clone();
         counted.collectors_ready = Some("1/2".to_owned());
         assert_eq!(change_to(&counted, vec![]), StatusChange::Minor);
-        assert_eq!(
-            change_to(&counted, create_pod()),
-            StatusChange::AfterActions
-        );
+        assert_eq!(change_to(&counted, create_pod()), StatusChange::CountsOnly);
 
         let mut created = counted.clone();
         created.phase = Some(Phase::Created);

@@ -30,8 +30,8 @@ pub(crate) struct Persisted {
 }
 
 impl Persisted {
-    /// The actions of an ended job that was read from the API server. Its status is not written.
-    pub fn from_live_end(job: JobRef, step: Step) -> Self {
+    /// The actions of an ended job. Its end is already stored.
+    pub fn of_ended_job(job: JobRef, step: Step) -> Self {
         Self {
             job,
             actions: step.actions,
@@ -64,7 +64,7 @@ pub(crate) async fn write_status(
     };
     context.update_state(key, |state| match change {
         StatusChange::None => state.write_schedule.clear(),
-        StatusChange::AfterActions => {}
+        StatusChange::CountsOnly => {}
         _ => {
             let schedule = &mut state.write_schedule;
             persisted.debounced = schedule.delay(change, is_large_plan, Instant::now());

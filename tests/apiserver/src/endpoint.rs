@@ -50,6 +50,7 @@ impl Answer {
             "a fault of the test",
             "cannot be reached",
             "could not be read from the API server",
+            "did not respond in time",
             "not synced yet",
         ];
         self.status == 503 && of_faults.iter().any(|fault| message.contains(fault))

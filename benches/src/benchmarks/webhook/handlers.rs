@@ -8,13 +8,17 @@ use di_admission::{
     Access, Certificates, DryRun, DryRunSettings, Limits, Metrics, ServingCert, Settings,
 };
 use kube::Client;
+use rustls::ServerConfig;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::harness::stats::At;
 
 pub const OURS: &str = "webhook";
 pub const UNREAD: &str = "handler that ignores the body";
+/// Shows what the limits of `pkg/serve` cost.
+pub const UNLIMITED: &str = "the same without limits on connections";
 /// The request that reviews are of.
 pub const ASKED: &str = "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79";
 pub const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
@@ -61,6 +65,51 @@ pub async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<
         forever,
     ));
     Ok(address)
+}
+
+/// Serves over TLS with none of the limits of `pkg/serve`.
+pub async fn listen_without_limits(
+    router: Router,
+    certificates: &Arc<Certificates>,
+) -> Result<SocketAddr> {
+    let config =
+        ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(certificates.clone());
+    let listener = TlsListener {
+        tcp: TcpListener::bind("127.0.0.1:0").await?,
+        tls: TlsAcceptor::from(Arc::new(config)),
+    };
+    let address = listener.tcp.local_addr()?;
+    tokio::spawn(axum::serve(listener, router).into_future());
+    Ok(address)
+}
+
+struct TlsListener {
+    tcp: TcpListener,
+    tls: TlsAcceptor,
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let Ok((stream, client)) = self.tcp.accept().await else {
+                continue;
+            };
+            stream.set_nodelay(true).ok();
+            if let Ok(stream) = self.tls.accept(stream).await {
+                return (stream, client);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.tcp.local_addr()
+    }
 }
 
 /// Specs of which a review is about 1 KB large, and, with three full templates, about 20 KB.

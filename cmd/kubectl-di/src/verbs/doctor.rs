@@ -82,7 +82,10 @@ fn to_json(findings: &[Finding]) -> Value {
 fn to_text(findings: &[Finding]) -> String {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
     let summary = match (count(FindingState::Error), count(FindingState::Warning)) {
-        (0, 0) => "\nAll checks passed (skipped checks are listed above).\n".to_owned(),
+        (0, 0) => match count(FindingState::Unknown) {
+            0 => "\nAll checks passed.\n".to_owned(),
+            number => format!("\nFound no problems. Checks that could not run: {number}.\n"),
+        },
         (errors, warnings) => format!("\nErrors: {errors}. Warnings: {warnings}.\n"),
     };
     findings

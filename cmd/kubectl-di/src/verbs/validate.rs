@@ -11,7 +11,7 @@ use crate::{
     output::{kind_and_name, report_error},
 };
 
-/// Check manifests of DIJobs and AggregatorConfigs, without a cluster.
+/// Check manifests of DIJobs and AggregatorConfigs.
 ///
 /// Prints every fault of every document. Without a cluster, only the rules of jobs and the most
 /// frequent mistakes in pods are checked; --server checks the rest. Manifests of the kind NerveXJob

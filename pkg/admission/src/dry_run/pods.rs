@@ -1,10 +1,13 @@
 //! The pods that the reconciler would build from an object.
 
+use std::collections::BTreeSet;
+
 use di_api::{
     AggregatorConfig, CoordinatorSpec, DIJob, DIJobSpec, Origin, PlanEntry, PodTemplate, Role,
     names,
 };
 use di_plan::{BuildSettings, NewPod, build_pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Volume};
 use kube::ResourceExt;
 
 use super::field_map::FieldMap;
@@ -46,13 +49,14 @@ pub(super) fn build_pods(
     }
 }
 
-/// A job whose learner groups use the configuration.
+/// A job whose learner groups use the configuration. It has the volumes that the template mounts and
+/// does not define, since a job's volumes are added to its aggregators.
 fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
     let spec = DIJobSpec {
         group: String::new(),
         priority_class_name: String::new(),
         clean_pod_policy: di_api::CleanPodPolicy::default(),
-        volumes: Vec::new(),
+        volumes: undefined_volumes(&config.spec.aggregator.template),
         coordinator: CoordinatorSpec {
             template: PodTemplate::default(),
         },
@@ -66,6 +70,34 @@ fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
     let mut job = DIJob::new(&config.name_any(), spec);
     job.metadata.namespace = Some(namespace.to_owned());
     job
+}
+
+/// A volume for each name that the containers mount, or use as a device, and the template does not
+/// define.
+fn undefined_volumes(template: &PodTemplate) -> Vec<Volume> {
+    let Some(pod) = template.decode().ok().and_then(|template| template.spec) else {
+        return Vec::new();
+    };
+    let defined = pod.volumes.iter().flatten().map(|volume| &*volume.name);
+    let defined: BTreeSet<_> = defined.collect();
+    let containers = pod.init_containers.iter().flatten().chain(&pod.containers);
+    let used = containers.flat_map(|container| {
+        let mounts = container.volume_mounts.iter().flatten();
+        let devices = container.volume_devices.iter().flatten();
+        let mounted = mounts.map(|mount| &*mount.name);
+        mounted.chain(devices.map(|device| &*device.name))
+    });
+    let used: BTreeSet<_> = used.filter(|name| !name.is_empty()).collect();
+    // A claim can be both mounted and used as a device.
+    let volumes = used.difference(&defined).map(|&name| Volume {
+        name: name.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: name.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    volumes.collect()
 }
 
 /// The plan entry of the first replica of a role.

@@ -9,7 +9,7 @@ use super::field_map::FieldMap;
 use crate::review::DryRunReport;
 
 /// Maximum length of a warning in bytes. API servers truncate longer ones if there are many.
-const MAX_WARNING_LEN: usize = 200;
+const MAX_WARNING_LEN: usize = 256;
 /// Maximum length of a message of the API server in a denial, in bytes.
 const MAX_MESSAGE_LEN: usize = 1_024;
 /// Maximum number of faults of one object.
@@ -154,7 +154,7 @@ pub(super) fn build_report(
             PodCheck::Denied(message) => {
                 report
                     .warnings
-                    .push(warning(&template, "pod denied", &message));
+                    .push(warning(&template, "pod would be denied now", &message));
             }
             PodCheck::Unknown(message) => {
                 report
@@ -355,8 +355,8 @@ mod tests {
         let warned = build_report(checks.clone(), PolicyDenials::Warn);
         assert_eq!(warned.faults, [fault("f"), fault("g")]);
         assert!(warned.denials.is_empty());
-        assert_eq!(warned.warnings[0], "D: pod denied: no room");
-        let long = format!("E: pod not validated: {}...", "x".repeat(178));
+        assert_eq!(warned.warnings[0], "D: pod would be denied now: no room");
+        let long = format!("E: pod not validated: {}...", "x".repeat(234));
         assert_eq!(warned.warnings[1], long);
         let refused = build_report(checks, PolicyDenials::Refuse);
         assert_eq!(refused.denials, ["D: no room"]);

@@ -21,7 +21,7 @@ pub struct Authorization {
     unknown_pod_fields: Vec<Fault>,
 }
 
-/// What a dry run of the pods of an object found.
+/// Result of a dry run of the pods of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DryRunReport {
     /// The API server rejects the pods of this object always.

@@ -1,4 +1,4 @@
-//! What a step results in: the status, the actions and the events.
+//! The result of a step: the status, the actions and the events.
 
 use std::time::Duration;
 

@@ -156,15 +156,15 @@ fn check_quota(
     job: &JobView,
     plan: &mut [PlanEntry],
     pods_before: usize,
-    most: usize,
+    max_pods: usize,
 ) -> Result<()> {
-    let fits = |plan: &[PlanEntry]| count_pods(plan) <= most.max(pods_before);
+    let fits = |plan: &[PlanEntry]| count_pods(plan) <= max_pods.max(pods_before);
     retire_done(plan, fits);
     if fits(plan) {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "DIJob {} has {pods_before} replicas and may have at most {most}",
+        "DIJob {} has {pods_before} replicas and may have at most {max_pods}",
         job.name_any()
     )))
 }

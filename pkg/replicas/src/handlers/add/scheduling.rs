@@ -13,18 +13,18 @@ use crate::{authorize::identity::owns_pod, state::SharedState};
 /// leaves out pods that do not fit. See docs/decisions/0012.
 ///
 /// Returns the message of the API server if it rejects these pods. It may reject other pods of the job
-/// instead, so the wait restarts with each pod that appears, until `last`.
+/// instead, so the wait restarts with each pod that appears, until `latest_deadline`.
 pub(super) async fn wait_for_scheduling(
     state: &SharedState,
     key: &Key,
     job: &JobView,
     planned: &[(Role, String)],
-    last: Instant,
+    latest_deadline: Instant,
 ) -> Option<String> {
-    let longest = state.settings.scheduling_wait;
-    let deadline = Instant::now() + longest;
+    let max_wait = state.settings.scheduling_wait;
+    let deadline = Instant::now() + max_wait;
     let mut unscheduled: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
-    let mut fewest = None;
+    let mut min_missing = None;
     // From this time on, the missing pods count as rejected.
     let mut rejected_at = deadline;
     let mut changes = state.pods.subscribe_changes();
@@ -53,18 +53,18 @@ pub(super) async fn wait_for_scheduling(
             return None;
         }
         let now = Instant::now();
-        if *fewest.get_or_insert(missing) > missing {
-            fewest = Some(missing);
-            rejected_at = now + longest;
+        if *min_missing.get_or_insert(missing) > missing {
+            min_missing = Some(missing);
+            rejected_at = now + max_wait;
         }
-        let refused = known.as_deref().and_then(Job::rejection_message);
-        let refused = refused.filter(|_| missing > 0);
-        let until = match refused {
-            Some(_) => rejected_at.min(last).max(deadline),
+        let rejection = known.as_deref().and_then(Job::rejection_message);
+        let rejection = rejection.filter(|_| missing > 0);
+        let until = match rejection {
+            Some(_) => rejected_at.min(latest_deadline).max(deadline),
             None => deadline,
         };
         if now >= until {
-            return refused.filter(|_| now >= rejected_at).map(str::to_owned);
+            return rejection.filter(|_| now >= rejected_at).map(str::to_owned);
         }
         timeout_at(until, changes.changed()).await.ok();
     }
@@ -138,8 +138,8 @@ mod tests {
             }
         };
         let wait = async {
-            let refused = wait_for_scheduling(state, &key, &job, &planned, after(last)).await;
-            (refused, began.elapsed().as_millis() / 100)
+            let rejection = wait_for_scheduling(state, &key, &job, &planned, after(last)).await;
+            (rejection, began.elapsed().as_millis() / 100)
         };
         let (result, ()) = tokio::join!(wait, come);
         result
@@ -152,16 +152,16 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]);
         let status = json!({"phase": "Running", "conditions": conditions});
-        let refused = || Some("no room".to_owned());
+        let rejection = || Some("no room".to_owned());
         for (coming, last, ends) in [
             (&[15, 30, 45][..], 250, (None, 45)),
-            // Other pods are rejected, and `last` is reached.
+            // Other pods are rejected, and `latest_deadline` is reached.
             (&[15, 30], 40, (None, 40)),
-            (&[], 250, (refused(), 20)),
-            (&[15], 250, (refused(), 35)),
-            (&[15, 30], 250, (refused(), 50)),
-            // The first wait is not shortened by `last`.
-            (&[], 0, (refused(), 20)),
+            (&[], 250, (rejection(), 20)),
+            (&[15], 250, (rejection(), 35)),
+            (&[15, 30], 250, (rejection(), 50)),
+            // The first wait is not shortened by `latest_deadline`.
+            (&[], 0, (rejection(), 20)),
         ] {
             assert_eq!(
                 wait_for_three(&status, coming, last).await,

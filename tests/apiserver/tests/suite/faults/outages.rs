@@ -12,6 +12,7 @@ use di_api::DIJobStatus;
 use di_apiserver_tests::{
     Job, Kubelet, Part, ProxyAction, RecordedRequest, Server, Space, eventually,
 };
+use di_controller::Settings;
 use futures::future::join_all;
 use tokio::{
     sync::{OnceCell, Semaphore},
@@ -123,7 +124,8 @@ async fn jobs_complete_after_api_server_or_etcd_is_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_reconcile_soon_after_api_server_recovers() {
     const JOBS: usize = 20;
-    let managed = ProxiedManager::start().await;
+    // A short timeout would end calls on a busy machine, and each would add a delay.
+    let managed = ProxiedManager::start_in(Space::new().await, Settings::default());
     let _kubelet = Kubelet::running(&managed.space);
     // As during an etcd outage: watches stay open without events, and writes fail.
     managed.proxy.set_rule(|request| match request.write {

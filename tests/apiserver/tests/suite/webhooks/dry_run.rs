@@ -207,9 +207,10 @@ async fn mistake_that_only_server_knows_is_rejected() {
         "apiVersion": "diengine.opendilab.org/v1alpha2",
         "kind": "AggregatorConfig",
         "metadata": {"name": "aggregator-config"},
-        "spec": {"aggregator": {"template": {"spec": {"containers": [
-            {"name": "di-container", "image": "i", "livenessProbe": {"grpc": {"port": 1}}},
-        ]}}}},
+        "spec": {"aggregator": {"template": {"spec": {"containers": [{
+            "name": "di-container", "image": "i", "livenessProbe": {"grpc": {"port": 1}},
+            "volumeMounts": [{"name": "volume-of-the-job", "mountPath": "/data"}],
+        }]}}}},
     });
     let rejected = submit(&space, &config).await;
     let [cause] = &rejected.causes()[..] else {
@@ -237,7 +238,7 @@ async fn quota_and_missing_class_warn_or_refuse() {
                 assert_eq!(submitted.code, 201, "{submitted:?}");
                 let warnings = submitted.pod_warnings();
                 assert_eq!(warnings.len(), 2, "{submitted:?}");
-                let template = "spec.coordinator.template: pod denied: ";
+                let template = "spec.coordinator.template: pod would be denied now: ";
                 assert!(warnings[0].contains(template), "{warnings:?}");
                 assert!(warnings[0].contains(text), "{warnings:?}");
             } else {

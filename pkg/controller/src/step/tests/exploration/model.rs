@@ -188,7 +188,7 @@ impl Model {
                 StatusChange::None if step.actions.is_empty() && self.last_error.is_none() => {
                     return Ok(true);
                 }
-                StatusChange::None | StatusChange::AfterActions => {}
+                StatusChange::None | StatusChange::CountsOnly => {}
                 StatusChange::Minor if hasty => return Ok(false),
                 _ => self.write(cache, step.status)?,
             }
