@@ -20,7 +20,7 @@ use crate::{
     error::Result,
     error_report::{Failure, record_results, report_error},
     observe::{compute, observe, verify_live},
-    status_writer::{Persisted, replay_unacknowledged, write_status},
+    status_writer::{Persisted, StatusWrite, replay_unacknowledged, write_status},
     stored_job::fail_invalid_spec,
     undecodable::fail_undecodable,
 };
@@ -137,9 +137,8 @@ async fn reconcile_undecodable(
     let Some(ended) = fail_undecodable(context, key, decode_error).await? else {
         return Ok(Requeue::await_change());
     };
-    let observed = observe(context, key, ended.into());
-    let step = compute(&observed);
-    let persisted = Persisted::of_ended_job(observed.job, step);
+    let step = compute(&observe(context, key, ended.clone().into()));
+    let persisted = Persisted::of_ended_job(ended, step);
     let applied = apply_actions(context, key, &persisted).await;
     context.queue_events(&persisted.job, &applied.events());
     conclude(context, key, &persisted, applied)
@@ -169,7 +168,7 @@ fn conclude(
     applied: Applied<'_>,
 ) -> Result<Requeue, Failure> {
     let has_changed = record_results(context, key, &persisted.job, applied)?;
-    if let Some(delay) = persisted.debounced {
+    if let StatusWrite::Debounced(delay) = persisted.write {
         return Ok(Requeue::requeue(delay));
     }
     let state = context.job_state(key);
@@ -181,7 +180,7 @@ fn conclude(
         // The cache shows a deleted job until the watch catches up.
         state.terminal |= persisted.actions().contains(&Action::DeleteJob);
     });
-    if has_changed || persisted.is_written || is_solved {
+    if has_changed || persisted.write == StatusWrite::Due || is_solved {
         return Ok(Requeue::requeue(Duration::ZERO));
     }
     if !persisted.actions().is_empty() {

@@ -10,7 +10,10 @@ use di_api::DIJob;
 use di_cache::{JobRef, Key};
 use kube::Api;
 
-use crate::{Action, Error, Step, context::Context, error::Result, status_change::StatusChange};
+use crate::{
+    Action, Error, Step, context::Context, error::Result, status_change::StatusChange,
+    undecodable::EndedJob,
+};
 
 /// From this number of entries on, a plan is large.
 const LARGE_PLAN_ENTRIES: usize = 500;
@@ -21,23 +24,41 @@ pub(crate) struct Persisted {
     /// The job as stored.
     pub job: JobRef,
     actions: Vec<Action>,
-    /// True if the status was written.
-    pub is_written: bool,
-    /// Rest of the delay of a debounced write. Until then there are no actions.
-    pub debounced: Option<Duration>,
+    pub write: StatusWrite,
     /// Delay of the next reconcile if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
+/// Whether a reconcile writes the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusWrite {
+    /// The stored status backs the actions.
+    Skipped,
+    /// Now.
+    Due,
+    /// After this delay. Until then there are no actions.
+    Debounced(Duration),
+}
+
 impl Persisted {
-    /// The actions of an ended job. Its end is already stored.
-    pub fn of_ended_job(job: JobRef, step: Step) -> Self {
+    /// The actions of a job whose end is already stored.
+    pub fn of_ended_job(job: EndedJob, step: Step) -> Self {
+        Self {
+            job: job.into(),
+            actions: step.actions,
+            write: StatusWrite::Skipped,
+            requeue_after: step.requeue_after,
+        }
+    }
+
+    /// The actions of a step, as if its status were stored.
+    #[cfg(test)]
+    pub fn for_test(job: JobRef, step: Step) -> Self {
         Self {
             job,
             actions: step.actions,
-            is_written: false,
-            debounced: None,
-            requeue_after: step.requeue_after,
+            write: StatusWrite::Skipped,
+            requeue_after: None,
         }
     }
 
@@ -53,30 +74,39 @@ pub(crate) async fn write_status(
     job: &JobRef,
     mut step: Step,
 ) -> Result<Persisted> {
-    let change = StatusChange::between(job.status.as_ref(), &step);
-    let is_large_plan = step.status.plan.len() > LARGE_PLAN_ENTRIES;
-    let mut persisted = Persisted {
-        job: job.clone(),
-        actions: std::mem::take(&mut step.actions),
-        is_written: false,
-        debounced: None,
-        requeue_after: step.requeue_after,
+    let write = schedule_write(context, key, job, &step);
+    let requeue_after = step.requeue_after;
+    let actions = std::mem::take(&mut step.actions);
+    let (job, actions) = match write {
+        StatusWrite::Skipped => (job.clone(), actions),
+        StatusWrite::Due => {
+            let written = write_status_and_emit(context, key, job, step).await?;
+            (written, actions)
+        }
+        StatusWrite::Debounced(_) => (job.clone(), Vec::new()),
     };
+    Ok(Persisted {
+        job,
+        actions,
+        write,
+        requeue_after,
+    })
+}
+
+fn schedule_write(context: &Context, key: &Key, job: &JobRef, step: &Step) -> StatusWrite {
+    let change = StatusChange::between(job.status.as_ref(), step);
+    let is_large_plan = step.status.plan.len() > LARGE_PLAN_ENTRIES;
+    let mut write = StatusWrite::Skipped;
     context.update_state(key, |state| match change {
         StatusChange::None => state.write_schedule.clear(),
         StatusChange::CountsOnly => {}
         _ => {
             let schedule = &mut state.write_schedule;
-            persisted.debounced = schedule.delay(change, is_large_plan, Instant::now());
-            persisted.is_written = persisted.debounced.is_none();
+            let delay = schedule.delay(change, is_large_plan, Instant::now());
+            write = delay.map_or(StatusWrite::Due, StatusWrite::Debounced);
         }
     });
-    if persisted.is_written {
-        persisted.job = write_status_and_emit(context, key, job, step).await?;
-    } else if persisted.debounced.is_some() {
-        persisted.actions.clear();
-    }
-    Ok(persisted)
+    write
 }
 
 /// Writes the whole status, guarded by the `resourceVersion` of the job that it was computed from,

@@ -1,7 +1,7 @@
 //! Jobs that cannot be decoded. An API server without our webhooks stores them.
 
 use di_api::{CleanPodPolicy, CoordinatorSpec, DIJob, DIJobSpec, DIJobStatus, PodTemplate};
-use di_cache::Key;
+use di_cache::{JobRef, Key};
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use tracing::warn;
@@ -15,14 +15,23 @@ use crate::{
     },
 };
 
+/// The readable fields of a job whose end is stored.
+#[derive(Clone)]
+pub(crate) struct EndedJob(DIJob);
+
+impl From<EndedJob> for JobRef {
+    fn from(EndedJob(job): EndedJob) -> Self {
+        job.into()
+    }
+}
+
 /// Fails a job that cannot be decoded, if it never ran. A running job is only reported as invalid:
-/// its pods are worth more than the mistake. Returns an ended job, as far as its
-/// [end](readable_end) is readable.
+/// its pods are worth more than the mistake. Returns a job that has ended.
 pub(crate) async fn fail_undecodable(
     context: &Context,
     key: &Key,
     decode_error: &str,
-) -> Result<Option<DIJob>> {
+) -> Result<Option<EndedJob>> {
     let (namespace, name) = key;
     // The error is not logged, as it may quote the environment of the job.
     warn!(
@@ -33,7 +42,7 @@ pub(crate) async fn fail_undecodable(
         return Ok(None);
     };
     if let Some(ended) = readable_end(&job) {
-        return Ok(Some(ended));
+        return Ok(Some(EndedJob(ended)));
     }
     // The validator accepts some nulls that decoding rejects.
     let faults = spec_errors(&job).unwrap_or_else(|| decode_error.to_owned());

@@ -35,7 +35,7 @@ async fn apply(
         actions: actions.to_vec(),
         ..Step::default()
     };
-    let persisted = Persisted::of_ended_job(job.clone().into(), step);
+    let persisted = Persisted::for_test(job.clone().into(), step);
     let applied = apply_actions(context, key, &persisted).await;
     context.queue_events(job, &applied.events());
     record_results(context, key, job, applied)
