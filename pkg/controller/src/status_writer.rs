@@ -24,15 +24,16 @@ pub(crate) struct Persisted {
     /// The job as stored.
     pub job: JobRef,
     actions: Vec<Action>,
+    /// Whether the step wrote the status.
     pub write: StatusWrite,
     /// Delay of the next reconcile if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// Whether a reconcile writes the status.
+/// When a reconcile writes the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusWrite {
-    /// The stored status backs the actions.
+    /// Not now: the stored status backs the actions.
     Skipped,
     /// Now.
     Due,

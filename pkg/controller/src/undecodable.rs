@@ -17,16 +17,16 @@ use crate::{
 
 /// The readable fields of a job whose end is stored.
 #[derive(Clone)]
-pub(crate) struct EndedJob(DIJob);
+pub(crate) struct EndedJob(JobRef);
 
 impl From<EndedJob> for JobRef {
     fn from(EndedJob(job): EndedJob) -> Self {
-        job.into()
+        job
     }
 }
 
 /// Fails a job that cannot be decoded, if it never ran. A running job is only reported as invalid:
-/// its pods are worth more than the mistake. Returns a job that has ended.
+/// its pods are worth more than the mistake. Returns the job if it has ended.
 pub(crate) async fn fail_undecodable(
     context: &Context,
     key: &Key,
@@ -42,7 +42,7 @@ pub(crate) async fn fail_undecodable(
         return Ok(None);
     };
     if let Some(ended) = readable_end(&job) {
-        return Ok(Some(EndedJob(ended)));
+        return Ok(Some(EndedJob(ended.into())));
     }
     // The validator accepts some nulls that decoding rejects.
     let faults = spec_errors(&job).unwrap_or_else(|| decode_error.to_owned());

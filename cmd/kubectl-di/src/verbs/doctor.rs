@@ -137,4 +137,18 @@ Errors: 1. Warnings: 0.
         );
         assert_eq!(to_json(&found)["findings"][1]["remedy"], "r");
     }
+
+    #[test]
+    fn summary_without_problems_counts_checks_that_could_not_run() {
+        let finding = |state| Finding {
+            check: "webhooks",
+            state,
+            message: "m".to_owned(),
+            remedy: None,
+        };
+        let all = to_text(&[finding(FindingState::Ok)]);
+        assert!(all.ends_with("\nAll checks passed.\n"), "{all}");
+        let some = to_text(&[finding(FindingState::Ok), finding(FindingState::Unknown)]);
+        assert!(some.ends_with("Checks that could not run: 1.\n"), "{some}");
+    }
 }
