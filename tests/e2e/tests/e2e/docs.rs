@@ -57,7 +57,7 @@ impl Shell {
         let output = timeout(TIMEOUT, self.command(line).output()).await;
         let output = output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
-        let warnings = without_busy_warnings(String::from_utf8(output.stderr.clone()).unwrap());
+        let warnings = without_busy_warnings(&output.stderr);
         assert_eq!(warnings, "", "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -76,7 +76,7 @@ impl Shell {
         let output = output
             .unwrap_or_else(|_| panic!("{script}: no end"))
             .unwrap();
-        let printed = without_busy_warnings(String::from_utf8(output.stdout).unwrap());
+        let printed = without_busy_warnings(&output.stdout);
         (output.status.code(), printed)
     }
 
@@ -118,7 +118,8 @@ impl Watched {
 }
 
 /// The output without warnings that a busy API server causes. The other tests keep it busy.
-fn without_busy_warnings(output: String) -> String {
+fn without_busy_warnings(output: &[u8]) -> String {
+    let output = std::str::from_utf8(output).unwrap();
     let busy = ": pod not validated: the API server did not respond in time\n";
     let is_kept = |line: &&str| !(line.starts_with("Warning: ") && line.ends_with(busy));
     output.split_inclusive('\n').filter(is_kept).collect()
