@@ -50,9 +50,9 @@ reasons! {
     Suspended,
     /// The job is no longer suspended.
     Resumed,
-    /// Every planned replica is ready.
+    /// The coordinator and every planned replica are ready.
     AllReady,
-    /// Some planned replicas are not ready, and no error is known.
+    /// The coordinator or some planned replicas are not ready, and no error is known.
     NotReady,
     /// The job has ended, and the cause is not recorded.
     Ended,
@@ -79,6 +79,8 @@ reasons! {
     NameConflict,
     /// A pod or service of a deleted job of the same name is still terminating.
     PreviousJobTerminating,
+    /// A deleted pod still exists because of finalizers, and the job needs its name.
+    FinalizersRemain,
     /// Another client changed the object first; the write is retried.
     Conflict,
     /// The API server did not respond in time.

@@ -33,9 +33,9 @@ pub struct DIJobStatus {
     /// Time when the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Conditions of the job. ReplicasReady is True while every planned replica is ready; its
-    /// reason and message name the most severe problem. Other types: Created, Running, Succeeded,
-    /// Failed, Suspended.
+    /// Conditions of the job. ReplicasReady is True while the coordinator and every planned replica
+    /// are ready; its reason and message name the most severe problem. Other types: Created,
+    /// Running, Succeeded, Failed, Suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Number of pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
@@ -66,10 +66,10 @@ pub struct DIJobStatus {
     /// group counts as one.
     #[serde(default)]
     pub learners: i32,
-    /// Ready and wanted collectors, such as 2/3; for display only.
+    /// Ready and wanted collectors, such as 2/3 or 1/3 (2 done); for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectors_ready: Option<String>,
-    /// Ready and wanted learners, such as 2/3; for display only.
+    /// Ready and wanted learners, such as 2/3 or 1/3 (2 done); for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learners_ready: Option<String>,
     /// Label selector of the collectors, for the scale subresource.

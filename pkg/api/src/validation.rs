@@ -25,6 +25,7 @@ mod warnings;
 pub use fault::{Fault, FaultKind, summarize_faults, truncate_text};
 pub use spec::CLEAN_POD_POLICIES;
 pub use strict_decode::Decoded;
+pub use unknown_fields::most_similar;
 pub use update::{is_spec_unchanged, validate_dijob_update};
 pub use validate::{
     Valid, dijob_faults, validate_aggregator_config, validate_decoded_dijob, validate_dijob,

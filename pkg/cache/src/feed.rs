@@ -179,14 +179,20 @@ where
             let former_job = cache.on_apply(view);
             return former_job.into_iter().chain([job]).collect();
         }
-        Event::Apply(object) => cache.on_label_removed(&object.uid().unwrap_or_default()),
+        Event::Apply(object) => cache.on_delete_or_unlabel(&object.uid().unwrap_or_default()),
         Event::Delete(object) => {
             let uid = object.uid().unwrap_or_default();
             let job = object.view.as_ref().map(View::job_key);
+            let was_deleting = object.view.as_ref().is_some_and(View::is_deleting);
             if let Some(state) = object.view {
                 cache.record_final_state(state);
             }
-            cache.on_delete(&uid).or(job)
+            // The event has the state before. It is the same for an object without its job label.
+            let removed = match was_deleting {
+                true => cache.on_delete(&uid),
+                false => cache.on_delete_or_unlabel(&uid),
+            };
+            removed.or(job)
         }
     };
     changed_job.into_iter().collect()
@@ -245,6 +251,21 @@ mod tests {
         apply_event(&cache, Event::Apply(job_pod("j")));
         assert_eq!(apply_event(&cache, Event::Delete(bare())), [job_key("j")]);
         assert_eq!(cache_summary(&cache), (0, 0, None));
+    }
+
+    #[test]
+    fn object_deleted_without_deletion_time_may_be_unlabeled() {
+        let deleted = |fields: Value| {
+            let mut metadata = json!({"uid": "u"});
+            metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let pod = di_fixtures::Pod::test("p", "collector").metadata(metadata);
+            let cache = PodCache::default();
+            apply_event(&cache, Event::Delete(pod.build::<Projected<Pod, PodView>>()));
+            (cache.was_deleted("u"), cache.may_be_unlabeled("u"))
+        };
+        assert_eq!(deleted(json!({})), (true, true));
+        let time = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(deleted(time), (true, false));
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl<V: View> ObjectCache<V> {
         self.lock_read().deleted.contains(uid)
     }
 
+    /// Whether an object that [was deleted](Self::was_deleted) may only have lost its job label.
+    pub fn may_be_unlabeled(&self, uid: &str) -> bool {
+        self.lock_read().deleted_or_unlabeled.contains(uid)
+    }
+
     /// A receiver that is notified of each change of the cache.
     pub fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.change_notifier.subscribe()
@@ -173,6 +178,12 @@ impl<V: View> ObjectCache<V> {
         job
     }
 
+    /// Removes an object that was deleted or has lost its job label. Returns its job.
+    pub fn on_delete_or_unlabel(&self, uid: &str) -> Option<Key> {
+        self.lock_write().deleted_or_unlabeled.insert(uid);
+        self.on_delete(uid)
+    }
+
     /// Keeps the final state of a deleted object if [its kind needs
     /// it](View::should_keep_final_state).
     pub fn record_final_state(&self, state: V) {
@@ -191,16 +202,6 @@ impl<V: View> ObjectCache<V> {
         let index = self.lock_read();
         let mut newest_first = index.final_states.iter().rev();
         newest_first.find(|state| state.uid() == uid).cloned()
-    }
-
-    /// Removes an object that has lost its job label. Returns its former job.
-    pub fn on_label_removed(&self, uid: &str) -> Option<Key> {
-        let mut index = self.lock_write();
-        index.unconfirmed.remove(uid);
-        let job = index.remove_by_uid(uid);
-        drop(index);
-        self.notify_changed();
-        job
     }
 
     pub(crate) fn on_init(&self) {
@@ -256,6 +257,7 @@ impl<V: View> ObjectCache<V> {
             .filter(|old| !is_listed(old));
         for uid in deleted.map(V::uid).collect::<Vec<_>>() {
             index.deleted.insert(uid);
+            index.deleted_or_unlabeled.insert(uid);
         }
         drop(index);
         self.is_synced.send_replace(true);

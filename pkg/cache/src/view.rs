@@ -24,6 +24,8 @@ pub trait View: Clone + PartialEq + Send + Sync {
     fn owns_shared_ip(&self, _other: &Self) -> bool {
         true
     }
+    /// Whether a deletion of the object was requested.
+    fn is_deleting(&self) -> bool;
     /// Records that a deletion of the object was requested.
     fn mark_deleting(&mut self);
     /// Whether the cache keeps the final state of the object after its deletion.
@@ -52,6 +54,9 @@ impl View for PodView {
     fn owns_shared_ip(&self, other: &Self) -> bool {
         (!self.deleting, self.created) >= (!other.deleting, other.created)
     }
+    fn is_deleting(&self) -> bool {
+        self.deleting
+    }
     fn mark_deleting(&mut self) {
         self.deleting = true;
     }
@@ -70,6 +75,9 @@ impl View for ServiceView {
     }
     fn uid(&self) -> &str {
         &self.uid
+    }
+    fn is_deleting(&self) -> bool {
+        self.deleting
     }
     fn mark_deleting(&mut self) {
         self.deleting = true;

@@ -47,10 +47,9 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
-    /// An object of this job exists, and the watch does not show it: the label that the watch selects
-    /// by was removed, or the object was deleted a moment ago.
+    /// An object of this job had lost the label that the watch selects by.
     #[error(
-        "{kind} {name} of this job exists but is missing from the watch cache; if this persists, its labels {} were changed: delete the {kind}, and it is created again",
+        "{kind} {name} of this job did not have its labels {}; it is being deleted, then it is created again",
         di_api::names::labels::SELECTOR
     )]
     OwnObjectNotWatched {

@@ -1,11 +1,13 @@
 //! Observes a job: everything that one step is computed from.
 
-use di_cache::{JobRef, Key};
-use di_plan::{PodView, RandomSuffixes};
+use std::collections::HashMap;
+
+use di_cache::{JobRef, Key, View};
+use di_plan::{PodView, RandomSuffixes, controlling_job};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::{Api, ResourceExt};
 
 use crate::{
     Observed, Step, apply::PARALLEL_REQUESTS, context::Context, error::Result, step::step,
@@ -19,8 +21,9 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
     // The watch has reported these pods as deleted.
     let plan = job.status.iter().flat_map(|status| &status.plan);
     let deleted = plan.filter(|entry| {
-        let uid = entry.uid.as_ref();
-        uid.is_some_and(|uid| context.pods.was_deleted(uid))
+        let is_deleted =
+            |uid: &String| context.pods.was_deleted(uid) && !context.pods.may_be_unlabeled(uid);
+        entry.uid.as_ref().is_some_and(is_deleted)
     });
     Observed {
         pods: context.pods.list_by_job(key),
@@ -29,6 +32,7 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
         aggregator: context.aggregators.template_for(&key.0),
         last_error: context.job_state(key).last_error,
         final_coordinator_state: coordinator_uid.and_then(|uid| context.pods.final_state(uid)),
+        unlabeled_pods: HashMap::new(),
         live_reads: deleted.map(|entry| (entry.name.clone(), false)).collect(),
         // Times in Kubernetes objects are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),
@@ -55,17 +59,23 @@ pub(crate) async fn verify_live(
     names: Vec<String>,
 ) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let job_uid = observed.job_uid().to_owned();
     let reads = names.into_iter().map(|name| {
-        let api = api.clone();
+        let (api, job_uid) = (api.clone(), &job_uid);
         async move {
             let operation = || format!("get pods/{name}");
             let found = context.get("pods", operation, api.get_opt(&name)).await?;
             let view = found.as_ref().and_then(PodView::new);
-            let exists = view.is_some();
-            if let Some(view) = view {
+            if let Some(view) = view.filter(|view| view.job_key() == *key) {
                 context.pods.record_created(view);
+                return Ok((name, true, None));
             }
-            Ok((name, exists))
+            let unlabeled = found.filter(|pod| {
+                let is_own = controlling_job(pod).as_ref() == Some(job_uid);
+                is_own && pod.metadata.deletion_timestamp.is_none()
+            });
+            let uid = unlabeled.and_then(|pod| pod.uid());
+            Ok((name, uid.is_some(), uid))
         }
         .boxed()
     });
@@ -78,7 +88,12 @@ pub(crate) async fn verify_live(
     if found.is_empty() {
         return failed.into_iter().try_for_each(|result| result.map(drop));
     }
-    observed.live_reads.extend(found.into_iter().flatten());
+    for (name, exists, unlabeled) in found.into_iter().flatten() {
+        if let Some(uid) = unlabeled {
+            observed.unlabeled_pods.insert(name.clone(), uid);
+        }
+        observed.live_reads.insert(name, exists);
+    }
     observed.pods = context.pods.list_by_job(key);
     Ok(())
 }

@@ -30,6 +30,6 @@ pub use ops::{
 };
 pub use ports::port_of_entry;
 pub use view::{
-    DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView, RestartPolicy,
-    ServiceView, Stage,
+    CrashLoop, DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView,
+    RestartPolicy, ServiceView, Stage, controlling_job,
 };

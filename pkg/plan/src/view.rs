@@ -10,9 +10,10 @@ mod status;
 
 pub use ddp::DdpView;
 pub use node::NodeView;
+pub use owner::controlling_job;
 pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};
 pub use service::ServiceView;
-pub use status::{End, PodPhase, RestartPolicy};
+pub use status::{CrashLoop, End, PodPhase, RestartPolicy};
 
 #[cfg(test)]
 mod tests;

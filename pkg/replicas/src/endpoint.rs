@@ -20,7 +20,7 @@ use crate::{
     error::Error,
     metrics::{RequestLabels, Route},
     openapi::openapi_document,
-    routes::{LEGACY_STATUS_VERSION, build_routes},
+    routes::{build_routes, is_legacy_path},
     state::State,
     wire::Retryable,
 };
@@ -66,7 +66,7 @@ impl Endpoint {
         let began = Instant::now();
         let method = method_label(request.method());
         let path = request.uri().path();
-        let is_legacy = path.starts_with(LEGACY_STATUS_VERSION);
+        let is_legacy = is_legacy_path(path);
         let route = PATHS.into_iter().find(|known| *known == path);
         let route = route.unwrap_or("other");
         let handled = routes.clone().oneshot(request);

@@ -9,6 +9,7 @@ pub(crate) mod report_failed;
 use axum::{
     Json,
     body::{Body, Bytes},
+    http::Uri,
     response::{IntoResponse, Response},
 };
 use di_api::{Role, names};
@@ -27,6 +28,7 @@ use crate::{
         source::Source,
     },
     error::{Error, Result},
+    routes::is_legacy_path,
     state::{JobRef, SharedState},
     wire::{Replicas, Requester, Success},
 };
@@ -42,6 +44,22 @@ fn result_message(is_empty: bool, done: &'static str) -> &'static str {
         "no replicas were requested"
     } else {
         done
+    }
+}
+
+/// Rejects unknown fields, except those of clients of the older version, which may send any.
+fn reject_unknown_fields(uri: &Uri, unknown: Option<&String>) -> Result<()> {
+    match unknown {
+        Some(unknown) if !is_legacy_path(uri.path()) => Err(Error::Invalid(unknown.clone())),
+        _ => Ok(()),
+    }
+}
+
+/// Adds the unknown fields of a request to the message of its response.
+fn message_with_ignored(message: &str, unknown: Option<&String>) -> String {
+    match unknown {
+        Some(unknown) => format!("{message}; ignored: {unknown}"),
+        None => message.to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa::{
 
 use crate::{
     error::Error,
-    routes::{LEGACY_STATUS_VERSION, build_routes},
+    routes::{build_routes, is_legacy_path},
     settings::Settings,
 };
 
@@ -83,7 +83,26 @@ pub(crate) fn openapi_document(settings: &Settings) -> String {
             part["properties"]["replicas"]["anyOf"][0]["maximum"] = most.into();
         }
     }
+    add_strict_schemas(&mut document["components"]["schemas"]);
     document.to_string()
+}
+
+/// Bodies whose unknown fields only the older version ignores.
+const BODIES: [&str; 3] = ["AddRequest", "RemoveRequest", "FailedRequest"];
+
+/// Adds the schemas of the bodies of the newer version.
+fn add_strict_schemas(schemas: &mut Value) {
+    for body in BODIES {
+        let mut strict = schemas[body].clone();
+        strict["additionalProperties"] = false.into();
+        for role in ["collectors", "learners"] {
+            let role = &mut strict["properties"][role];
+            if role["properties"].is_object() {
+                role["additionalProperties"] = false.into();
+            }
+        }
+        schemas[format!("Strict{body}")] = strict;
+    }
 }
 
 /// Both versions share their handlers: sets the responses that differ between them.
@@ -95,13 +114,17 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     operation["operationId"] = format!("{version}-{method}-{name}").into();
     operation["tags"] = json!([version]);
     operation["security"] = json!([{}, {"bearer": []}]);
+    let body = operation.pointer_mut("/requestBody/content/application~1json/schema/$ref");
+    if let Some(Value::String(reference)) = body.filter(|_| !is_legacy_path(path)) {
+        *reference = reference.replace("/schemas/", "/schemas/Strict");
+    }
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };
     if method == "get" {
         responses.retain(|code, _| !CHANGE_ONLY_CODES.contains(&code.as_str()));
     }
-    if path.starts_with(LEGACY_STATUS_VERSION) {
+    if is_legacy_path(path) {
         responses.retain(|code, _| !RETRYABLE_CODES.contains(&code.as_str()));
         let schema = &mut responses["200"]["content"]["application/json"]["schema"];
         let failure = json!({"$ref": "#/components/schemas/Failure"});
@@ -153,6 +176,16 @@ mod tests {
         let schemas = &document["components"]["schemas"];
         let count = &schemas["AddRequest"]["properties"]["collectors"]["properties"]["replicas"];
         assert_eq!(count["anyOf"][0]["maximum"], 1000);
+        let body = |version: &str| {
+            let operation = &paths[format!("/{version}/replicas")]["post"];
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            schema["$ref"].as_str().unwrap().rsplit_once('/').unwrap().1
+        };
+        assert_eq!(body("v1alpha1"), "AddRequest");
+        assert_eq!(body("v1alpha2"), "StrictAddRequest");
+        let strict = &schemas["StrictAddRequest"];
+        assert_eq!(strict["additionalProperties"], false);
+        assert_eq!(strict["properties"]["learners"]["additionalProperties"], false);
         assert_eq!(
             schemas["Failure"]["properties"]["success"]["enum"],
             json!([false])

@@ -8,6 +8,7 @@ mod name;
 mod query;
 mod requester;
 mod schema;
+mod unknown_fields;
 
 pub(crate) use body::{AddRequest, FailedRequest, RemoveRequest, ReplicaRequest};
 pub(crate) use envelope::{Failure, Nothing, Replicas, Success};

@@ -31,7 +31,7 @@ pub(super) fn unknown_field_fault(path: &Path<'_>, fields: &[&str]) -> Option<Fa
 }
 
 /// Returns the known name that is most similar to `name`, if any is similar enough.
-fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let normalize = |name: &str| name.replace(['_', '-'], "").to_lowercase();
     let normalized = normalize(name);
     known

@@ -22,6 +22,9 @@ pub(super) struct Index<V> {
     pub(super) unconfirmed: HashMap<String, (Key, String, Instant)>,
     /// UIDs of recently deleted objects. The response of a create may arrive after the deletion.
     pub(super) deleted: RecentSet,
+    /// UIDs of recently deleted objects that may exist: the watch shows an object without its job
+    /// label as deleted too.
+    pub(super) deleted_or_unlabeled: RecentSet,
     /// Final states of recently deleted objects, the newest at the back. See
     /// [`View::should_keep_final_state`].
     pub(super) final_states: VecDeque<V>,
@@ -38,6 +41,7 @@ impl<V> Default for Index<V> {
             revision: 0,
             unconfirmed: HashMap::new(),
             deleted: RecentSet::default(),
+            deleted_or_unlabeled: RecentSet::default(),
             final_states: VecDeque::new(),
             listed: None,
         }
@@ -54,6 +58,7 @@ impl<V: View> Index<V> {
         let former_job = known_job.filter(|known_job| *known_job != job);
         if former_job.is_some() {
             self.remove_by_uid(view.uid());
+            self.deleted_or_unlabeled.insert(view.uid());
         }
         self.revision += 1;
         for pod_ip in view.pod_ips() {

@@ -60,7 +60,7 @@ pub struct ReplicaPod {
     pub ready: usize,
     /// Number of containers.
     pub containers: usize,
-    /// Sum of the restarts of all containers.
+    /// Sum of the restarts of all containers, including init containers.
     pub restarts: i32,
     /// Name of the node.
     pub node: Option<String>,
@@ -221,12 +221,14 @@ impl From<&Pod> for ReplicaPod {
             .as_ref()
             .and_then(|s| s.container_statuses.as_deref());
         let statuses = statuses.unwrap_or_default();
+        let status = pod.status.iter();
+        let inits = status.flat_map(|s| s.init_container_statuses.iter().flatten());
         let spec = pod.spec.as_ref();
         Self {
             status: pod_status::display_status(pod),
             ready: statuses.iter().filter(|c| c.ready).count(),
             containers: spec.map_or(statuses.len(), |spec| spec.containers.len()),
-            restarts: statuses.iter().map(|c| c.restart_count).sum(),
+            restarts: inits.chain(statuses).map(|c| c.restart_count).sum(),
             node: spec.and_then(|spec| spec.node_name.clone()),
             created: pod.metadata.creation_timestamp.clone(),
             gpus: spec.map_or(0, |spec| spec.containers.iter().map(container_gpus).sum()),

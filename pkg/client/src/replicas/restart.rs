@@ -269,7 +269,7 @@ pub async fn delete_pod(cluster: &Cluster, pod: &RestartedPod, dry_run: DryRun) 
 /// Ready and desired replicas of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Ready replicas.
+    /// Replicas that are ready or done.
     pub ready: u64,
     /// Desired replicas.
     pub wanted: u64,
@@ -282,10 +282,13 @@ impl Progress {
         let counts = [&status.collectors_ready, &status.learners_ready];
         let mut all = Self::default();
         for count in counts.into_iter().flatten() {
-            if let Some((ready, wanted)) = count.split_once('/') {
-                all.ready += ready.parse::<u64>().unwrap_or(0);
-                all.wanted += wanted.parse::<u64>().unwrap_or(0);
-            }
+            // `ready/wanted` or `ready/wanted (number done)`
+            let mut numbers = count
+                .split(|c: char| !c.is_ascii_digit())
+                .map(|number| number.parse::<u64>().unwrap_or(0));
+            all.ready += numbers.next().unwrap_or(0);
+            all.wanted += numbers.next().unwrap_or(0);
+            all.ready += numbers.sum::<u64>();
         }
         all
     }

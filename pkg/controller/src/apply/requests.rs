@@ -4,7 +4,10 @@ use std::fmt::Debug;
 
 use di_api::{DIJob, PlanEntry};
 use di_cache::Key;
-use di_plan::{IMMEDIATE_DEADLINE_SECONDS, NewPod, PodView, ServiceView, build_pod, build_service};
+use di_plan::{
+    IMMEDIATE_DEADLINE_SECONDS, NewPod, PodView, ServiceView, build_pod, build_service,
+    controlling_job,
+};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, Resource, ResourceExt,
@@ -90,7 +93,7 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
 /// Creates an object of the job. Returns false if it exists.
 ///
 /// `record` adds an object to the cache if the job owns it, and returns false if the watch has
-/// reported the object as deleted.
+/// reported the object as deleted. An object without the label of the job is deleted.
 async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
     context: &Context,
     job: &DIJob,
@@ -103,12 +106,17 @@ async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned
     let Some((found, is_new)) = create_or_get(context, api, resource, object).await? else {
         return Err(Error::PreviousJobTerminating { kind, name });
     };
-    match record(&found) {
-        None => Err(name_conflict_error(kind, &found, job)),
-        // The object exists: it lost the label that the watch selects by.
-        Some(false) if !is_new => Err(Error::OwnObjectNotWatched { kind, name }),
-        Some(_) => Ok(is_new),
+    let is_recorded = record(&found);
+    if is_new || is_recorded == Some(true) {
+        return Ok(is_new);
     }
+    if controlling_job(&found) != job.uid() {
+        return Err(name_conflict_error(kind, &found, job));
+    }
+    // It lost the label that the watch selects by.
+    let uid = found.uid().unwrap_or_default();
+    delete_object(context, api, resource, &name, &uid).await?;
+    Err(Error::OwnObjectNotWatched { kind, name })
 }
 
 /// Returns the error for a name that another object has. The garbage collector deletes objects of

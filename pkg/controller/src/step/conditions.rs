@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition, names};
-use di_plan::PodView;
+use di_plan::{PodView, find_entry};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
@@ -91,10 +91,14 @@ fn worst_pod_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Reaso
         if let Some((reason, message)) = pod.stuck_reason() {
             return Some((pod, reason, message.to_owned()));
         }
-        let end = pod.crash_loop_end.as_ref().filter(|_| pod.is_active())?;
-        let message = format!("container {} exited again: {end}", names::MAIN_CONTAINER);
+        let crash_loop = pod.crash_loop.as_ref().filter(|_| pod.is_active())?;
+        let message = format!(
+            "container {} exited again: {}",
+            crash_loop.container, crash_loop.end
+        );
         Some((pod, Reason::CrashLoopBackOff, message))
     });
+    let waiting = waiting.chain(pods_with_finalizers(observed, status));
     let mut problems: Vec<_> = waiting.chain(pods_in_backoff(observed, status)).collect();
     let others = problems.len().saturating_sub(1);
     problems.sort_by_key(|&(pod, reason, _)| {
@@ -108,6 +112,27 @@ fn worst_pod_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Reaso
     let (pod, reason, message) = problems.into_iter().next()?;
     let name = &pod.name;
     Some((reason, format!("{name}: {message}{}", and_more(others))))
+}
+
+/// Returns deleted pods that block their names, or the suspension of the job, because of finalizers.
+fn pods_with_finalizers<'a>(
+    observed: &'a Observed,
+    status: &'a DIJobStatus,
+) -> impl Iterator<Item = (&'a PodView, Reason, String)> {
+    let coordinator = names::coordinator_name(&observed.job.name_any());
+    observed.own_pods().filter_map(move |pod| {
+        let finalizers = pod.finalizers.as_ref()?;
+        let is_name_needed = pod.name == coordinator
+            || find_entry(&status.plan, &pod.name).is_some_and(PlanEntry::is_wanted);
+        let message = format!(
+            "deleted, but another program has not removed its finalizers yet: {finalizers}"
+        );
+        (is_name_needed || observed.job.spec.suspend).then_some((
+            pod,
+            Reason::FinalizersRemain,
+            message,
+        ))
+    })
 }
 
 /// Returns failed pods that are replaced after a backoff. They have the reason that a kubelet gives
@@ -173,11 +198,13 @@ fn set_replicas_ready(
         return;
     }
     // A completed replica need not be ready.
-    let all = status.plan.iter();
-    let all = all.filter(|entry| entry.is_wanted() && !entry.done);
-    let mut not_ready = all.filter(|entry| {
+    let replicas = status.plan.iter();
+    let replicas = replicas.filter(|entry| entry.is_wanted() && !entry.done);
+    let coordinator = names::coordinator_name(&observed.job.name_any());
+    let all = std::iter::once(&*coordinator).chain(replicas.map(|entry| &*entry.name));
+    let mut not_ready = all.filter(|name| {
         let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_completed());
-        !observed.own_pod(&entry.name).is_some_and(is_ready)
+        !observed.own_pod(name).is_some_and(is_ready)
     });
     let (is_true, reason, message) = match (not_ready.next(), problem) {
         (_, Some((reason, message))) => (false, reason, message),
@@ -187,12 +214,12 @@ fn set_replicas_ready(
         (None, None) => (
             true,
             Reason::AllReady,
-            "every planned replica is ready".to_owned(),
+            "the coordinator and every planned replica are ready".to_owned(),
         ),
         (Some(first), None) => (
             false,
             Reason::NotReady,
-            format!("{} is not ready{}", first.name, and_more(not_ready.count())),
+            format!("{first} is not ready{}", and_more(not_ready.count())),
         ),
     };
     observed.set_condition(

@@ -32,12 +32,13 @@ pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
         let counts = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
         let wanted: Vec<_> = plan.iter().filter(counts).collect();
         let ready = wanted.iter().copied().filter(is_ready).count();
-        (ready, wanted.len())
+        let done = wanted.iter().filter(|entry| entry.done).count();
+        (wanted.len(), describe_readiness(ready, wanted.len(), done))
     });
-    status.collectors = saturating_i32(collectors.1);
-    status.learners = saturating_i32(learners.1);
-    status.collectors_ready = Some(format!("{}/{}", collectors.0, collectors.1));
-    status.learners_ready = Some(format!("{}/{}", learners.0, learners.1));
+    status.collectors = saturating_i32(collectors.0);
+    status.learners = saturating_i32(learners.0);
+    status.collectors_ready = Some(collectors.1);
+    status.learners_ready = Some(learners.1);
     status.selector = Some(format!(
         "{}={},{}={}",
         names::labels::JOB,
@@ -46,6 +47,13 @@ pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
         Role::Collector.label()
     ));
     status.observed_generation = observed.job.metadata.generation;
+}
+
+fn describe_readiness(ready: usize, wanted: usize, done: usize) -> String {
+    match done {
+        0 => format!("{ready}/{wanted}"),
+        _ => format!("{ready}/{wanted} ({done} done)"),
+    }
 }
 
 fn saturating_i32(number: usize) -> i32 {

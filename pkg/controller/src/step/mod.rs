@@ -56,9 +56,19 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
     if step.status.has_ended() {
         ending::clean_up(observed, &mut step);
     }
+    step.actions.extend(delete_unlabeled(observed));
     counts::set_counts(observed, &mut step.status);
     conditions::set_conditions(observed, &mut step.status);
     step
+}
+
+/// Returns the deletions of pods that have lost the label of the job. New pods replace them.
+fn delete_unlabeled(observed: &Observed) -> impl Iterator<Item = Action> {
+    let pods = observed.unlabeled_pods.iter();
+    pods.map(|(name, uid)| Action::DeletePod {
+        name: name.clone(),
+        uid: uid.clone(),
+    })
 }
 
 fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {

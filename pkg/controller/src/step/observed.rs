@@ -26,6 +26,9 @@ pub(crate) struct Observed {
     /// Final state of the coordinator pod in the status, if its container ended before the pod was
     /// deleted.
     pub final_coordinator_state: Option<PodView>,
+    /// Names and UIDs of the job's pods that have lost its label, from live reads. No watch shows
+    /// them.
+    pub unlabeled_pods: HashMap<String, String>,
     /// Results of live reads: pod name, and true if the pod exists. A cache may lag.
     pub live_reads: HashMap<String, bool>,
     /// The current time.

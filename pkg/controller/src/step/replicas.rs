@@ -260,6 +260,7 @@ fn ensure_pod_and_service(
     step: &mut Step,
 ) {
     if entry.done {
+        stop_sidecars(observed.own_pod(&entry.name), step);
         return;
     }
     // The backoff and the template of the owner apply to its whole learner group.
@@ -280,6 +281,17 @@ fn ensure_pod_and_service(
     }
 }
 
+/// Stops the sidecars of a pod whose main container has ended: they would keep its node and quota.
+/// The pod is kept for its logs. See docs/decisions/0017.
+fn stop_sidecars(pod: Option<&PodView>, step: &mut Step) {
+    let Some(pod) = pod.filter(|pod| pod.end.is_some() && pod.is_active()) else {
+        return;
+    };
+    if !pod.deleting && !pod.deadline_requested {
+        step.actions.push(Action::stop_pod(pod));
+    }
+}
+
 /// Deletes the pod of an entry with its own grace period, then its service, so that a terminating
 /// pod stays reachable. An ended pod is kept for its logs unless `delete_ended`.
 fn delete_pod_then_service(
@@ -288,8 +300,12 @@ fn delete_pod_then_service(
     delete_ended: bool,
     step: &mut Step,
 ) {
-    let is_deleted = |pod: &PodView| delete_ended || pod.deleting || pod.is_active();
+    let has_ended = |pod: &PodView| pod.end.is_some() || !pod.is_active();
+    let is_deleted = |pod: &PodView| delete_ended || pod.deleting || !has_ended(pod);
     let pod = observed.own_pod(&entry.name);
+    if !delete_ended {
+        stop_sidecars(pod, step);
+    }
     if let Some(pod) = pod.filter(|pod| is_deleted(pod)) {
         if !pod.deleting {
             step.actions.push(Action::delete_pod(pod));

@@ -1,7 +1,7 @@
 use kube::Resource;
 
 /// The UID of the job that is the controller of an object, by its owner references.
-pub(super) fn controlling_job<K: Resource>(object: &K) -> Option<String> {
+pub fn controlling_job<K: Resource>(object: &K) -> Option<String> {
     object
         .meta()
         .owner_references

@@ -10,9 +10,9 @@ use super::{
     env::env_value,
     owner::controlling_job,
     status::{
-        End, PodPhase, RestartPolicy, crash_loop_end, exceeded_disk_limit, find_condition,
-        is_disrupted, is_true, main_container_end, pod_phase, scheduled_time, start_time,
-        stuck_reason, waiting_reason,
+        CrashLoop, End, PodPhase, RestartPolicy, exceeded_disk_limit, find_condition,
+        find_crash_loop, is_disrupted, is_true, main_container_end, pod_phase, scheduled_time,
+        start_time, stuck_reason, waiting_reason,
     },
 };
 use crate::named_port::named_port;
@@ -55,10 +55,12 @@ pub struct PodView {
     pub scheduled_at: Option<Timestamp>,
     /// Reason and message of a waiting container, for example `ImagePullBackOff`.
     pub waiting: Option<Box<(String, String)>>,
-    /// The last exit of a main container that the kubelet restarts with a backoff.
-    pub crash_loop_end: Option<Box<End>>,
+    /// A container that the kubelet restarts with a backoff.
+    pub crash_loop: Option<Box<CrashLoop>>,
     /// Whether the pod is being deleted.
     pub deleting: bool,
+    /// Finalizers that remain although the containers of the deleted pod have ended.
+    pub finalizers: Option<Box<str>>,
     /// Whether `activeDeadlineSeconds` was set to stop the pod but keep the object.
     pub deadline_requested: bool,
     /// Whether the cluster ended the pod: eviction, preemption, node drain, rejection by the
@@ -121,7 +123,7 @@ impl PodView {
         let ended = state.and_then(|state| state.terminated.as_ref());
         let code = ended.map(|ended| ended.exit_code);
         let restart_policy = spec.map_or(RestartPolicy::Always, |spec| {
-            RestartPolicy::for_main_container(spec, code)
+            RestartPolicy::of_container(spec, names::MAIN_CONTAINER, code)
         });
         Some(Self {
             name: pod.name_any(),
@@ -150,10 +152,11 @@ impl PodView {
             },
             scheduled_at: scheduled_time(status),
             waiting: waiting_reason(status).map(Box::new),
-            crash_loop_end: main
-                .and_then(|main| crash_loop_end(main, restart_policy))
+            crash_loop: spec
+                .and_then(|spec| find_crash_loop(spec, status))
                 .map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            finalizers: remaining_finalizers(pod),
             deadline_requested: spec.is_some_and(|spec| {
                 spec.active_deadline_seconds == Some(IMMEDIATE_DEADLINE_SECONDS)
             }),
@@ -247,6 +250,15 @@ impl PodView {
             Ok(_) => None,
         }
     }
+}
+
+/// The finalizers that keep a deleted pod. The kubelet sets the grace period to 0 once all containers
+/// have ended.
+fn remaining_finalizers(pod: &Pod) -> Option<Box<str>> {
+    let finalizers = pod.metadata.finalizers.as_ref()?;
+    let has_ended = pod.metadata.deletion_timestamp.is_some()
+        && pod.metadata.deletion_grace_period_seconds == Some(0);
+    (has_ended && !finalizers.is_empty()).then(|| finalizers.join(", ").into())
 }
 
 /// The addresses of a pod. Those of a pod without a node are ignored: no kubelet reported them, but

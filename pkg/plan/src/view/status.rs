@@ -38,22 +38,25 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// The policy of the main container, which may have ended with this exit code.
+    /// The policy of a container, which may have ended with this exit code.
     ///
     /// A container may have its own policy and [restart
     /// rules](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
-    pub(super) fn for_main_container(spec: &PodSpec, exit_code: Option<i32>) -> Self {
-        let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
-        let main = spec.containers.iter().find(is_main);
+    pub(super) fn of_container(spec: &PodSpec, name: &str, exit_code: Option<i32>) -> Self {
+        let has_name = |container: &&Container| container.name == name;
+        let init = spec.init_containers.iter().flatten().find(has_name);
+        let container = spec.containers.iter().find(has_name).or(init);
         // Treat an empty policy as unset.
-        let own = main.and_then(|main| main.restart_policy.as_deref());
+        let own = container.and_then(|container| container.restart_policy.as_deref());
         let own = own.filter(|own| !own.is_empty());
         let policy = match own.or(spec.restart_policy.as_deref()) {
             Some("Never") => Self::Never,
             Some("OnFailure") => Self::OnFailure,
+            // The next container starts once an init container has succeeded.
+            _ if init.is_some() && own.is_none() => Self::OnFailure,
             _ => Self::Always,
         };
-        let rules = main.and_then(|main| main.restart_policy_rules.as_deref());
+        let rules = container.and_then(|container| container.restart_policy_rules.as_deref());
         match (rules.unwrap_or_default(), exit_code) {
             ([], _) => policy,
             (_, None) if policy == Self::Never => Self::OnFailure,
@@ -267,19 +270,52 @@ pub(super) fn waiting_reason(status: &PodStatus) -> Option<(String, String)> {
 /// restarts](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts).
 const BACKOFF_RESET_SECONDS: i64 = 600;
 
-/// The exit of a main container that was restarted before and now ended too soon to be restarted
-/// without a delay.
+/// A container that exits repeatedly, and that its kubelet restarts with a backoff.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrashLoop {
+    /// Name of the container.
+    pub container: String,
+    /// Its last exit.
+    pub end: End,
+}
+
+/// The first container of a pod that exits repeatedly.
 ///
-/// The kubelet reports `CrashLoopBackOff` only some time later.
-pub(super) fn crash_loop_end(main: &ContainerStatus, restart_policy: RestartPolicy) -> Option<End> {
-    let ended = main.state.as_ref()?.terminated.as_ref()?;
+/// The kubelet reports `CrashLoopBackOff` only some time after an exit.
+pub(super) fn find_crash_loop(spec: &PodSpec, status: &PodStatus) -> Option<CrashLoop> {
+    let ended = |state: Option<&ContainerState>| state?.terminated.clone();
+    let inits = status.init_container_statuses.iter().flatten();
+    let inits = inits.map(|init| {
+        let end = ended(init.state.as_ref());
+        // The pod has not started while an init container runs again.
+        let previous = || ended(init.last_state.as_ref()).filter(|_| !is_sidecar(spec, &init.name));
+        (init, end.or_else(previous))
+    });
+    let containers = status.container_statuses.iter().flatten();
+    let containers = containers.map(|container| (container, ended(container.state.as_ref())));
+    inits.chain(containers).find_map(|(container, ended)| {
+        let end = crash_loop_end(spec, container, &ended?)?;
+        let container = container.name.clone();
+        Some(CrashLoop { container, end })
+    })
+}
+
+/// The exit of a container that was restarted before and now ended too soon to be restarted
+/// without a delay.
+fn crash_loop_end(
+    spec: &PodSpec,
+    container: &ContainerStatus,
+    ended: &ContainerStateTerminated,
+) -> Option<End> {
     let time = |at: &Option<Time>| at.as_ref().and_then(real_time);
     let run = time(&ended.started_at).zip(time(&ended.finished_at));
     let is_short = run.is_none_or(|(started, finished)| {
         finished.duration_since(started).as_secs() < BACKOFF_RESET_SECONDS
     });
-    let is_restarted = restart_policy.should_restart(ended.exit_code);
-    let is_repeated = main.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
+    let code = ended.exit_code;
+    let policy = RestartPolicy::of_container(spec, &container.name, Some(code));
+    let is_restarted = policy.should_restart(code);
+    let is_repeated = container.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
     (is_short && is_restarted && is_repeated).then(|| container_end(ended, None))
 }
 
@@ -297,15 +333,18 @@ fn real_time(time: &Time) -> Option<Timestamp> {
     (time.0 > Timestamp::UNIX_EPOCH).then_some(time.0)
 }
 
+/// Whether an init container is a
+/// [sidecar](https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/).
+fn is_sidecar(spec: &PodSpec, name: &str) -> bool {
+    let mut inits = spec.init_containers.iter().flatten();
+    inits.any(|init| init.name == name && init.restart_policy.as_deref() == Some("Always"))
+}
+
 /// The failure of an init container, which keeps the main container from running.
 fn init_failure(spec: Option<&PodSpec>, status: &PodStatus) -> Option<String> {
-    let inits = spec.and_then(|spec| spec.init_containers.as_deref());
-    // A sidecar ends after the main container, by a signal.
-    let is_sidecar = |name: &str| {
-        let mut inits = inits.unwrap_or_default().iter();
-        inits.any(|init| init.name == name && init.restart_policy.as_deref() == Some("Always"))
-    };
     let statuses = status.init_container_statuses.iter().flatten();
+    // A sidecar ends after the main container, by a signal.
+    let is_sidecar = |name: &str| spec.is_some_and(|spec| is_sidecar(spec, name));
     let mut statuses = statuses.filter(|container| !is_sidecar(&container.name));
     statuses.find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref()?;

@@ -390,7 +390,7 @@ fn repeated_short_exit_is_crash_loop() {
             &json!({"phase": "Running", "containerStatuses": [main]}),
         );
         assert_eq!(pod.stuck_reason(), None, "not reported by the kubelet");
-        pod.crash_loop_end.map(|end| end.to_string())
+        pod.crash_loop.map(|crash_loop| crash_loop.end.to_string())
     };
     let failed = terminated("Error", 2);
     let expected = Some("Error (exit code 2)".to_owned());
@@ -415,6 +415,58 @@ fn repeated_short_exit_is_crash_loop() {
             expected,
             "{finished}"
         );
+    }
+}
+
+#[test]
+fn crash_loop_of_other_container_is_found() {
+    let again = |name: &str, state: &Value, last: &Value| {
+        let mut container = container_status(name, state);
+        container["restartCount"] = json!(1);
+        container["lastState"] = last.clone();
+        container
+    };
+    let (runs, failed) = (json!({"running": {}}), terminated("Error", 3));
+    let waiting = again("di-container", &json!({"waiting": {"reason": "PodInitializing"}}), &json!({}));
+    let running = again("di-container", &runs, &failed);
+    let spec = json!({
+        "restartPolicy": "OnFailure",
+        "initContainers": [{"name": "data"}, {"name": "proxy", "restartPolicy": "Always"}],
+        "containers": [{"name": "di-container"}, {"name": "board"}],
+    });
+    for (inits, containers, expected) in [
+        (vec![again("data", &failed, &json!({}))], vec![&waiting], Some("data")),
+        // It runs again, and the pod has not started.
+        (vec![again("data", &runs, &failed)], vec![&waiting], Some("data")),
+        (vec![again("data", &terminated("Completed", 0), &failed)], vec![&running], None),
+        (vec![again("proxy", &failed, &json!({}))], vec![&running], Some("proxy")),
+        (vec![again("proxy", &runs, &failed)], vec![&running], None),
+        (vec![], vec![&running, &again("board", &failed, &json!({}))], Some("board")),
+        (vec![], vec![&running], None),
+    ] {
+        let status = json!({
+            "phase": "Pending", "initContainerStatuses": inits, "containerStatuses": containers,
+        });
+        let crash_loop = pod_view(&spec, &status).crash_loop;
+        let container = crash_loop.map(|crash_loop| crash_loop.container);
+        assert_eq!(container.as_deref(), expected, "{status}");
+    }
+}
+
+#[test]
+fn finalizers_count_after_end_of_containers() {
+    for (deleted, grace, expected) in [
+        (true, Some(0), Some("example.com/a, example.com/b")),
+        (true, Some(30), None),
+        (false, None, None),
+    ] {
+        let pod = di_fixtures::Pod::test("p", "collector").metadata(json!({
+            "finalizers": ["example.com/a", "example.com/b"],
+            "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z"),
+            "deletionGracePeriodSeconds": grace,
+        }));
+        let pod = PodView::new(&pod.build()).unwrap();
+        assert_eq!(pod.finalizers.as_deref(), expected, "{deleted} {grace:?}");
     }
 }
 

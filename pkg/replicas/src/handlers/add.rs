@@ -5,7 +5,7 @@ mod planning;
 mod rollback;
 mod scheduling;
 
-use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
+use axum::{body::Body, extract::State as Extract, http::{HeaderMap, Uri}, response::Response};
 use di_api::{RequestKind, Role};
 use di_cache::JobView;
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use self::{
     coordinator_instance::wait_for_restart_status, planning::plan_addition,
     rollback::roll_back_request,
 };
-use super::{authorize_change, read_body, replica_urls, result_message, success_response};
+use super::{authorize_change, message_with_ignored, read_body, reject_unknown_fields, replica_urls, result_message, success_response};
 use crate::{
     authorize::source::Source,
     error::{Error, Result},
@@ -32,6 +32,7 @@ use crate::{
 )]
 pub(crate) async fn add(
     Extract(state): Extract<State>,
+    uri: Uri,
     source: Source,
     headers: HeaderMap,
     body: Body,
@@ -39,6 +40,7 @@ pub(crate) async fn add(
     let wait_deadline = scheduling_deadline(&state);
     let body = read_body(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
+    reject_unknown_fields(&uri, request.unknown_fields.as_ref())?;
     let identity = authorize_change(&state, &source, &request.requester).await?;
     let unanswered_keys = &state.unanswered_keys;
     let idempotency_key =
@@ -47,7 +49,8 @@ pub(crate) async fn add(
     let added = add_replicas(&addition, wait_deadline).await;
     let added = idempotency_key.complete(added)?;
     let message = result_message(request.is_empty(), "the replicas are planned");
-    success_response(message, added)
+    let message = message_with_ignored(message, request.unknown_fields.as_ref());
+    success_response(&message, added)
 }
 
 /// When the wait for pods must end, so that time is left for one more call to the API server.

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
+use axum::{body::Body, extract::State as Extract, http::{HeaderMap, Uri}, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::JobView;
 use di_plan::{
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    authorize_change, check_job_active, read_body, replica_urls, result_message, success_response,
+    authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields, replica_urls, result_message, success_response,
 };
 use crate::{
     authorize::{identity::Identity, source::Source},
@@ -34,12 +34,14 @@ use crate::{
 )]
 pub(crate) async fn remove(
     Extract(state): Extract<State>,
+    uri: Uri,
     source: Source,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
     let body = read_body(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
+    reject_unknown_fields(&uri, request.unknown_fields.as_ref())?;
     let identity = authorize_change(&state, &source, &request.requester).await?;
     let unanswered_keys = &state.unanswered_keys;
     let idempotency_key =
@@ -47,7 +49,8 @@ pub(crate) async fn remove(
     let removed = remove_replicas(&state, &identity, &request, idempotency_key.key()).await;
     let removed = idempotency_key.complete(removed)?;
     let message = result_message(request.is_empty(), "the replicas are removed");
-    success_response(message, removed)
+    let message = message_with_ignored(message, request.unknown_fields.as_ref());
+    success_response(&message, removed)
 }
 
 async fn remove_replicas(

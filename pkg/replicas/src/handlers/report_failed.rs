@@ -1,10 +1,10 @@
-use axum::{body::Body, extract::State as Extract, response::Response};
+use axum::{body::Body, extract::State as Extract, http::Uri, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
 use di_plan::{PodView, RandomSuffixes, find_entry, find_successor, replace};
 use jiff::Timestamp;
 
-use super::{authorize_change, check_job_active, read_body, replica_urls, success_response};
+use super::{authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields, replica_urls, success_response};
 use crate::{
     authorize::source::Source,
     error::{Error, Result},
@@ -19,11 +19,13 @@ use crate::{
 )]
 pub(crate) async fn report_failed(
     Extract(state): Extract<State>,
+    uri: Uri,
     source: Source,
     body: Body,
 ) -> Result<Response> {
     let body = read_body(&state, body).await?;
     let request = FailedRequest::parse(&body)?;
+    reject_unknown_fields(&uri, request.unknown_fields.as_ref())?;
     let identity = authorize_change(&state, &source, &request.requester).await?;
     let key = request.requester.job_key();
     let (job, replacements) = mutate_job(&state, key, &identity, |job, draft| {
@@ -45,7 +47,8 @@ pub(crate) async fn report_failed(
     } else {
         "the replicas are replaced"
     };
-    success_response(message, replaced)
+    let message = message_with_ignored(message, request.unknown_fields.as_ref());
+    success_response(&message, replaced)
 }
 
 /// Replaces the replicas of `failed` that are in the plan, ddp learners with their whole learner group,

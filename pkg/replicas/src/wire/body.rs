@@ -5,7 +5,7 @@ use di_api::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
 
-use super::{name::parse_name, requester::Requester};
+use super::{name::parse_name, requester::Requester, unknown_fields::describe_unknown_fields};
 use crate::error::{Error, Result};
 
 /// The replicas of one role in a request.
@@ -21,6 +21,8 @@ pub(crate) struct AddRequest {
     pub(crate) requester: Requester,
     pub(crate) collectors: ReplicaRequest,
     pub(crate) learners: ReplicaRequest,
+    /// Describes the fields that the endpoint does not know.
+    pub(crate) unknown_fields: Option<String>,
 }
 
 /// The body of a DELETE: how many replicas to remove.
@@ -29,6 +31,8 @@ pub(crate) struct RemoveRequest {
     pub(crate) requester: Requester,
     pub(crate) collectors: usize,
     pub(crate) learners: usize,
+    /// Describes the fields that the endpoint does not know.
+    pub(crate) unknown_fields: Option<String>,
 }
 
 /// The body of a failure report: pod names.
@@ -36,6 +40,8 @@ pub(crate) struct RemoveRequest {
 pub(crate) struct FailedRequest {
     pub(crate) requester: Requester,
     pub(crate) pods: Vec<String>,
+    /// Describes the fields that the endpoint does not know.
+    pub(crate) unknown_fields: Option<String>,
 }
 
 impl AddRequest {
@@ -45,6 +51,7 @@ impl AddRequest {
             requester: parse_requester(&body)?,
             collectors: parse_replicas(&body, "collectors", most)?,
             learners: parse_replicas(&body, "learners", most)?,
+            unknown_fields: describe_unknown_fields(&body),
         };
         if request.collectors.count + request.learners.count > most {
             return Err(Error::Invalid(format!(
@@ -112,6 +119,7 @@ impl RemoveRequest {
             requester: parse_requester(&body)?,
             collectors: parse_replicas(&body, "collectors", most)?.count,
             learners: parse_replicas(&body, "learners", most)?.count,
+            unknown_fields: describe_unknown_fields(&body),
         })
     }
 
@@ -146,7 +154,11 @@ impl FailedRequest {
         }
         let mut seen = std::collections::HashSet::new();
         pods.retain(|pod| seen.insert(pod.clone()));
-        Ok(Self { requester, pods })
+        Ok(Self {
+            requester,
+            pods,
+            unknown_fields: describe_unknown_fields(&body),
+        })
     }
 }
 

@@ -64,9 +64,15 @@ impl PartialSchema for AddRequest {
 
 impl PartialSchema for RemoveRequest {
     fn schema() -> RefOr<Schema> {
-        body_schema(
-            &json!({"type": ["object", "null"], "properties": {"replicas": count_schema()}}),
-        )
+        let ignored = json!({"description": "Ignored"});
+        body_schema(&json!({
+            "type": ["object", "null"],
+            "properties": {
+                "replicas": count_schema(),
+                "cpus": ignored, "cpu": ignored, "memory": ignored,
+                "gpus": ignored, "gpu": ignored,
+            },
+        }))
     }
 }
 

@@ -59,10 +59,12 @@ fn add_requests_parse_as_clients_send_them() {
             none,
         ),
     ] {
+        let unknown_fields = body.contains("extra").then_some("unknown field extra");
         let expected = AddRequest {
             requester: requester(),
             collectors,
             learners,
+            unknown_fields: unknown_fields.map(str::to_owned),
         };
         assert_eq!(
             AddRequest::parse(body.as_bytes(), 1000).unwrap(),
@@ -177,6 +179,7 @@ fn remove_requests_parse_as_clients_send_them() {
         requester: requester(),
         collectors: 1,
         learners: 0,
+        unknown_fields: None,
     };
     assert_eq!(
         RemoveRequest::parse(body.as_bytes(), 5000).unwrap(),

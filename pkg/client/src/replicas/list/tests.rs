@@ -28,7 +28,7 @@ fn pod(name: &str, role: &str) -> Pod {
         .status(json!({"phase": "Running", "containerStatuses": [
             {"name": "di-container", "ready": true, "restartCount": 2},
             {"name": "sidecar", "ready": false, "restartCount": 1},
-        ]}))
+        ], "initContainerStatuses": [{"name": "data", "ready": true, "restartCount": 4}]}))
         .build()
 }
 
@@ -113,7 +113,7 @@ fn plan_and_pods_are_joined_by_role_and_index() {
         ]
     );
     let pod = replicas[2].pod.as_ref().unwrap();
-    assert_eq!((pod.ready, pod.containers, pod.restarts), (1, 2, 3));
+    assert_eq!((pod.ready, pod.containers, pod.restarts), (1, 2, 7));
     assert_eq!(replicas[2].replaces.as_deref(), Some("j-collector-ddddd"));
 }
 

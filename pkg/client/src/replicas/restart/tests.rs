@@ -134,6 +134,8 @@ fn progress_counts_come_from_status() {
             wanted: 5
         }
     );
+    let done = Progress::of_job(&job(json!({"collectorsReady": "2/12 (10 done)"})));
+    assert_eq!((done.ready, done.wanted), (12, 12));
     assert_eq!(Progress::of_job(&job(json!({}))), Progress::default());
 }
 

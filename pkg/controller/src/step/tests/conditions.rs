@@ -134,6 +134,40 @@ fn reason_is_reported_while_its_problem_lasts() {
     }
 }
 
+fn ready_condition(world: &World) -> (String, String, String) {
+    let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady).unwrap();
+    (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+}
+
+#[test]
+fn replicas_are_not_ready_before_coordinator_runs() {
+    let mut world = World::new(di_fixtures::Job::test());
+    world.settle();
+    let (status, reason, message) = ready_condition(&world);
+    assert_eq!((&*status, &*reason), ("False", "NotReady"));
+    assert_eq!(message, format!("{COORDINATOR} is not ready"));
+    world.run(COORDINATOR);
+    world.settle();
+    assert_eq!(ready_condition(&world).0, "True");
+}
+
+#[test]
+fn finalizers_of_deleted_coordinator_are_reported() {
+    let mut world = running();
+    world.change(COORDINATOR, |pod| {
+        pod.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        pod.metadata.deletion_grace_period_seconds = Some(0);
+        pod.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    });
+    world.settle();
+    let (status, reason, message) = ready_condition(&world);
+    assert_eq!((&*status, &*reason), ("False", "FinalizersRemain"));
+    assert!(
+        message.starts_with(COORDINATOR) && message.ends_with("example.com/hold"),
+        "{message}"
+    );
+}
+
 #[test]
 fn crashing_pod_is_reported_during_its_backoff() {
     let collector = running().wanted(Role::Collector).remove(0);

@@ -79,6 +79,7 @@ impl World {
             aggregator: self.aggregator.clone(),
             last_error: self.last_error.clone(),
             final_coordinator_state: self.final_coordinator_state.clone(),
+            unlabeled_pods: HashMap::new(),
             live_reads: self.live_reads.clone(),
             now: self.now,
         }

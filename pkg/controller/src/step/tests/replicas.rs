@@ -4,8 +4,11 @@ use di_api::{EntryState, Origin, Phase, PlanEntry, Reason, Role};
 use di_plan::PodView;
 use jiff::SignedDuration;
 
-use super::*;
-use crate::step::Step;
+use super::{
+    pod_states::{Main, Sidecar, State},
+    *,
+};
+use crate::step::{Step, step};
 
 #[test]
 fn failed_collector_is_replaced_and_kept_for_its_logs() {
@@ -55,6 +58,43 @@ fn failed_collector_is_replaced_and_kept_for_its_logs() {
     world.now = wait;
     world.settle();
     assert!(world.pods.contains_key(&third));
+}
+
+#[test]
+fn ended_replica_with_sidecar_is_stopped_and_kept() {
+    for (code, ready) in [(0, "1/2 (1 done)"), (1, "2/2")] {
+        let mut world = running();
+        let first = world.wanted(Role::Collector)[0].clone();
+        world.set_state(&first, State::of(Main::Exited(code), Sidecar::Running));
+        world.settle();
+        world.run_all();
+        world.settle();
+        let pod = &world.pods[&first];
+        assert!(pod.deadline_requested && !pod.deleting, "exit code {code}");
+        let counts = world.status().collectors_ready.as_deref();
+        assert_eq!(counts, Some(ready), "exit code {code}");
+        assert_eq!(world.wanted(Role::Collector).contains(&first), code == 0);
+    }
+}
+
+#[test]
+fn pod_without_label_is_deleted_and_replaced() {
+    let mut world = running();
+    let first = world.wanted(Role::Collector)[0].clone();
+    let pod = world.pods.remove(&first).unwrap();
+    // A live read has found it.
+    world.live_reads.insert(first.clone(), true);
+    let mut observed = world.observe();
+    observed.unlabeled_pods.insert(first.clone(), pod.uid.clone());
+    let step = step(&observed, &mut di_plan::RandomSuffixes);
+    let deletion = Action::DeletePod {
+        name: first.clone(),
+        uid: pod.uid,
+    };
+    assert!(step.actions.contains(&deletion), "{:?}", step.actions);
+    let replaced = step.status.plan.iter().find(|entry| entry.name == first);
+    assert_eq!(replaced.unwrap().state, EntryState::Replaced);
+    assert!(step.status.plan.iter().any(|e| e.replaces.as_ref() == Some(&first)));
 }
 
 /// Messages of the `ReplicaReplaced` events of the next step.

@@ -294,3 +294,22 @@ async fn f33_readyz_returns_503_until_caches_are_synced() {
         (200, &json!(false))
     );
 }
+
+#[tokio::test]
+async fn unknown_body_fields_are_rejected_in_newer_version() {
+    let fixture = fixture(short_waits());
+    let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collector": {"replicas": 1}});
+    let hint = "unknown field collector, did you mean collectors?";
+    for (version, code, message) in [
+        ("v1alpha1", 200, format!("no replicas were requested; ignored: {hint}")),
+        ("v1alpha2", 400, hint.to_owned()),
+    ] {
+        let path = format!("/{version}/replicas");
+        for method in ["POST", "DELETE"] {
+            let response =
+                send_request(&fixture, COORDINATOR, method, &path, &body.to_string()).await;
+            assert_eq!(response.code, code, "{method} {path}");
+            assert_eq!(response.body["message"], message, "{method} {path}");
+        }
+    }
+}

@@ -44,18 +44,19 @@ fn restrict_document(
             }
         }
     }
-    for body in ["AddRequest", "RemoveRequest", "FailedRequest"] {
-        let fields = &mut document["components"]["schemas"][body]["properties"];
+    let bodies = ["AddRequest", "RemoveRequest", "FailedRequest"];
+    for body in bodies.iter().flat_map(|body| [(*body).to_owned(), format!("Strict{body}")]) {
+        let fields = &mut document["components"]["schemas"][&body]["properties"];
         fields["namespace"] = one_of(&[namespace]);
         fields["coordinator"] = coordinators.clone();
         for part in ["collectors", "learners"] {
             // Keep counts small, or the job soon reaches its limit.
-            if body == "FailedRequest" {
+            if body.ends_with("FailedRequest") {
                 fields[part]["items"] = one_of(&known);
             } else {
                 let few = json!({"type": "integer", "minimum": 0, "maximum": 3});
                 fields[part]["properties"]["replicas"] = few.clone();
-                if body == "AddRequest" && part == "learners" {
+                if body.ends_with("AddRequest") && part == "learners" {
                     fields[part]["properties"]["gpus"] = few;
                 }
             }

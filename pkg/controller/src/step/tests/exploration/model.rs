@@ -211,6 +211,7 @@ impl Model {
                 aggregator: self.aggregator.clone(),
                 last_error: self.last_error.clone(),
                 final_coordinator_state: None,
+                unlabeled_pods: HashMap::new(),
                 live_reads: cache.live_reads.clone(),
                 now: self.now,
             },

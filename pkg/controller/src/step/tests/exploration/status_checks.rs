@@ -47,6 +47,12 @@ pub(super) fn check_status(model: &Model) {
         |pod: &&PodView| pod.ready && !pod.deleting && collectors.contains(pod.name.as_str());
     let ready = own().filter(is_ready);
     let ready = format!("{}/{}", ready.count(), collectors.len());
+    let done = status.plan.iter();
+    let done = done.filter(|e| e.done && collectors.contains(e.name.as_str()));
+    let ready = match done.count() {
+        0 => ready,
+        done => format!("{ready} ({done} done)"),
+    };
     assert_eq!(status.collectors_ready.as_deref(), Some(ready.as_str()));
     if status.phase.is_some_and(Phase::is_terminal) {
         return;
