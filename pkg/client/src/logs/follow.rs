@@ -258,7 +258,7 @@ impl Follower {
     async fn reopen(&mut self, mut cursor: LogCursor, error: Option<Error>) -> Result<()> {
         let rejected = matches!(&error, Some(Error::Server(status)) if status.code < 500);
         let is_first_attempt = cursor.failed_attempts == 0;
-        let state = container_state(&self.api, &cursor).await;
+        let state = read_run_state(&self.api, &cursor).await;
         // The pod of a named replica has no successor.
         if state == RunState::Gone && matches!(self.selection, LogSelection::Replica(_)) {
             self.ended = true;
@@ -267,9 +267,11 @@ impl Follower {
             (Some(error), _) if error.is_not_found() && state == RunState::Gone => return Ok(()),
             (Some(error), _) if rejected && is_first_attempt => return Err(error),
             // The run has ended and its log was read before.
-            (_, RunState::Ended | RunState::Gone) if rejected => return Ok(()),
+            (_, RunState::Ended | RunState::Gone | RunState::Terminating) if rejected => {
+                return Ok(());
+            }
             (Some(error), _) if cursor.failed_attempts >= MAX_FAILED_ATTEMPTS => return Err(error),
-            (Some(_), _) | (None, RunState::Running) => {}
+            (Some(_), _) | (None, RunState::Running | RunState::Terminating) => {}
             (None, RunState::Ended | RunState::Gone) => return Ok(()),
         }
         let pause = cursor.prepare_reopen();
@@ -309,10 +311,13 @@ fn poll_job(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>
 }
 
 /// State of a run whose log stream has ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
     /// The container still runs.
     Running,
+    /// The container still runs, but its pod is being deleted. The kubelet deletes the container
+    /// and its log before it reports its end.
+    Terminating,
     /// The run has ended. The container may be restarted.
     Ended,
     /// The pod has ended or is deleted.
@@ -321,22 +326,27 @@ enum RunState {
 
 /// Reads the state of a run. Counts as running if the API server does not answer, so the log is
 /// retried.
-async fn container_state(api: &Api<Pod>, cursor: &LogCursor) -> RunState {
+async fn read_run_state(api: &Api<Pod>, cursor: &LogCursor) -> RunState {
     match api.get_opt(&cursor.pod).await {
-        Ok(Some(pod)) if pod.uid().as_ref() == Some(&cursor.run.0) => {
-            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-            if matches!(phase, Some("Succeeded" | "Failed")) {
-                RunState::Gone
-            } else if is_running(&pod, &cursor.container)
-                && run_of(&pod, &cursor.container).as_ref() == Some(&cursor.run)
-            {
-                RunState::Running
-            } else {
-                RunState::Ended
-            }
-        }
-        Ok(_) => RunState::Gone,
+        Ok(pod) => run_state(pod.as_ref(), &cursor.run),
         Err(_) => RunState::Running,
+    }
+}
+
+fn run_state(pod: Option<&Pod>, run: &Run) -> RunState {
+    let (uid, container, _) = run;
+    let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(uid)) else {
+        return RunState::Gone;
+    };
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        RunState::Gone
+    } else if !is_running(pod, container) || run_of(pod, container).as_ref() != Some(run) {
+        RunState::Ended
+    } else if pod.metadata.deletion_timestamp.is_some() {
+        RunState::Terminating
+    } else {
+        RunState::Running
     }
 }
 
@@ -428,6 +438,29 @@ mod tests {
         );
         assert!(forbidden_status(watch_error(500, "InternalError")).is_none());
         assert!(forbidden_status(watcher::Error::NoResourceVersion).is_none());
+    }
+
+    #[test]
+    fn run_state_follows_pod_status_and_deletion() {
+        let run = ("a".to_owned(), "di-container".to_owned(), 0);
+        let running = pod("a", &json!({"running": {}}), 0);
+        let mut deleted = running.clone();
+        deleted.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-31T12:00:00Z")).unwrap();
+        let mut failed = running.clone();
+        failed.status.as_mut().unwrap().phase = Some("Failed".to_owned());
+        let replaced = pod("b", &json!({"running": {}}), 0);
+        for (pod, state) in [
+            (Some(&running), RunState::Running),
+            (Some(&deleted), RunState::Terminating),
+            (Some(&pod("a", &json!({"terminated": {"exitCode": 0}}), 0)), RunState::Ended),
+            (Some(&pod("a", &json!({"running": {}}), 1)), RunState::Ended),
+            (Some(&failed), RunState::Gone),
+            (Some(&replaced), RunState::Gone),
+            (None, RunState::Gone),
+        ] {
+            assert_eq!(run_state(pod, &run), state, "{pod:?}");
+        }
     }
 
     #[test]
