@@ -6,9 +6,9 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     flags::globals::Globals,
     verbs::{
-        completion, create, describe, doctor, events, exec, generate, get, install, lifecycle,
-        logs, port_forward, replicas, restart, suspend, top, uninstall, upgrade, validate, version,
-        wait,
+        completion, create, describe, doctor, events, exec, failures, generate, get, install,
+        lifecycle, logs, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
+        validate, version, wait,
     },
 };
 
@@ -48,6 +48,7 @@ enum Command {
     Replicas(replicas::Replicas),
     Logs(logs::Logs),
     Events(events::Events),
+    Failures(failures::Failures),
     Exec(exec::Exec),
     PortForward(port_forward::PortForward),
     Top(top::Top),
@@ -97,6 +98,7 @@ impl Cli {
             Command::Replicas(verb) => verb.run(globals, out).await,
             Command::Logs(verb) => verb.run(globals, out).await,
             Command::Events(verb) => verb.run(globals, out).await,
+            Command::Failures(verb) => verb.run(globals, out).await,
             Command::Exec(verb) => verb.run(globals, out).await,
             Command::PortForward(verb) => verb.run(globals, out).await,
             Command::Top(verb) => verb.run(globals, out).await,

@@ -3,6 +3,7 @@
 pub mod age;
 pub mod colour;
 mod errors;
+pub mod failures;
 pub mod format;
 mod objects;
 pub mod printer;

@@ -6,6 +6,7 @@ pub mod describe;
 pub mod doctor;
 pub mod events;
 pub mod exec;
+pub mod failures;
 pub mod generate;
 pub mod get;
 pub mod install;

@@ -15,7 +15,7 @@ pub enum ConditionType {
     Failed,
     /// The job is suspended and has no pods left.
     Suspended,
-    /// Every planned replica is ready.
+    /// The coordinator and every planned replica are ready.
     ReplicasReady,
 }
 

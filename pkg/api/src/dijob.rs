@@ -124,6 +124,16 @@ pub struct DIJobSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub backoff_limit: i32,
+
+    /// If true, the last log lines of a failed container di-container are stored in
+    /// status.failures, for everyone who may read the job. Set it to false if logs may contain
+    /// secrets. Default: true.
+    #[serde(default = "enabled")]
+    pub failure_tails: bool,
+}
+
+fn enabled() -> bool {
+    true
 }
 
 /// Reads null as an empty string, because the CRD schema allows null for strings.

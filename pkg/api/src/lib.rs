@@ -8,6 +8,7 @@ mod conditions;
 mod crd;
 mod defaulting;
 mod dijob;
+mod failure_record;
 pub mod names;
 mod patch;
 mod pod_template;
@@ -26,6 +27,7 @@ pub use dijob::{
     CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, DeclaredReplicas,
     LearnerSpec, ReplicaGroup,
 };
+pub use failure_record::FailureRecord;
 pub use patch::{guarded_patch, guarded_patches};
 pub use pod_template::PodTemplate;
 pub use reason::Reason;

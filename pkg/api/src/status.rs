@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     conditions::{ConditionType, is_condition_true},
+    failure_record::FailureRecord,
     quantity,
     resources::ReplicaResources,
     role::Role,
@@ -49,6 +50,9 @@ pub struct DIJobStatus {
     /// repeated request gets the same response.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestRecord>,
+    /// The last failures of pods, newest first, at most ten. They remain after the pods are deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureRecord>,
     /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,

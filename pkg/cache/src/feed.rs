@@ -188,9 +188,10 @@ where
                 cache.record_final_state(state);
             }
             // The event has the state before. It is the same for an object without its job label.
-            let removed = match was_deleting {
-                true => cache.on_delete(&uid),
-                false => cache.on_delete_or_unlabel(&uid),
+            let removed = if was_deleting {
+                cache.on_delete(&uid)
+            } else {
+                cache.on_delete_or_unlabel(&uid)
             };
             removed.or(job)
         }
@@ -257,10 +258,16 @@ mod tests {
     fn object_deleted_without_deletion_time_may_be_unlabeled() {
         let deleted = |fields: Value| {
             let mut metadata = json!({"uid": "u"});
-            metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            metadata
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
             let pod = di_fixtures::Pod::test("p", "collector").metadata(metadata);
             let cache = PodCache::default();
-            apply_event(&cache, Event::Delete(pod.build::<Projected<Pod, PodView>>()));
+            apply_event(
+                &cache,
+                Event::Delete(pod.build::<Projected<Pod, PodView>>()),
+            );
             (cache.was_deleted("u"), cache.may_be_unlabeled("u"))
         };
         assert_eq!(deleted(json!({})), (true, true));

@@ -180,7 +180,16 @@ impl<V: View> ObjectCache<V> {
 
     /// Removes an object that was deleted or has lost its job label. Returns its job.
     pub fn on_delete_or_unlabel(&self, uid: &str) -> Option<Key> {
-        self.lock_write().deleted_or_unlabeled.insert(uid);
+        let mut index = self.lock_write();
+        // An own request may have deleted it.
+        if !index
+            .by_uid
+            .get(uid)
+            .is_some_and(|known| known.0.is_deleting())
+        {
+            index.deleted_or_unlabeled.insert(uid);
+        }
+        drop(index);
         self.on_delete(uid)
     }
 

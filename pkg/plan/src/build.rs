@@ -85,6 +85,9 @@ pub fn build_pod(
     let mut spec = PodSpecEditor::new(template);
     spec.add_volumes(&job.spec.volumes);
     spec.default_restart_policy();
+    if job.spec.failure_tails {
+        spec.default_termination_message_policy();
+    }
     spec.default_priority_class(&job.spec.priority_class_name);
     for (name, number) in replica_ports(job, entry) {
         spec.set_port(&name, number);

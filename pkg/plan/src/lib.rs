@@ -22,9 +22,9 @@ pub use listing::{Listing, list_processes, list_replicas, next_change};
 pub use named_port::named_port;
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
-    MAX_BACKOFF_SECONDS, Request, StatusSizeBudget, adopt, aggregator_of, drop_deleted,
-    drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor, group_members,
-    is_group_complete, is_ready, next_attempt, plan_ddp_learners, plan_request,
+    MAX_BACKOFF_SECONDS, MAX_FAILURES_BYTES, Request, StatusSizeBudget, adopt, aggregator_of,
+    drop_deleted, drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor,
+    group_members, is_group_complete, is_ready, next_attempt, plan_ddp_learners, plan_request,
     propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
     scale_down_order, scale_down_requested, sync_declared, trim_history,
 };

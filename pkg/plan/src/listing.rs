@@ -290,6 +290,7 @@ mod tests {
                 reason: String::new(),
                 message: None,
                 at: None,
+                log_tail: None,
             }));
             pod
         };

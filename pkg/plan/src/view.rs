@@ -1,5 +1,6 @@
 //! Views of Kubernetes objects: the small part of each that this crate needs, to keep caches small.
 
+mod crash_loop;
 mod ddp;
 mod env;
 mod node;
@@ -8,12 +9,13 @@ mod pod;
 mod service;
 mod status;
 
+pub use crash_loop::CrashLoop;
 pub use ddp::DdpView;
 pub use node::NodeView;
 pub use owner::controlling_job;
 pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};
 pub use service::ServiceView;
-pub use status::{CrashLoop, End, PodPhase, RestartPolicy};
+pub use status::{End, PodPhase, RestartPolicy};
 
 #[cfg(test)]
 mod tests;

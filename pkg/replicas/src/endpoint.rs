@@ -20,8 +20,9 @@ use crate::{
     error::Error,
     metrics::{RequestLabels, Route},
     openapi::openapi_document,
-    routes::{build_routes, is_legacy_path},
+    routes::build_routes,
     state::State,
+    versions::is_legacy_path,
     wire::Retryable,
 };
 

@@ -28,8 +28,8 @@ use crate::{
         source::Source,
     },
     error::{Error, Result},
-    routes::is_legacy_path,
     state::{JobRef, SharedState},
+    versions::is_legacy_path,
     wire::{Replicas, Requester, Success},
 };
 

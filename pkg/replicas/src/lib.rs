@@ -20,6 +20,7 @@ mod run_error;
 mod server;
 mod settings;
 mod state;
+mod versions;
 mod wire;
 
 use std::{sync::Arc, time::Duration};

@@ -8,11 +8,7 @@ use utoipa::{
     openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder},
 };
 
-use crate::{
-    error::Error,
-    routes::{build_routes, is_legacy_path},
-    settings::Settings,
-};
+use crate::{error::Error, routes::build_routes, settings::Settings, versions::is_legacy_path};
 
 /// Error statuses and their descriptions.
 const ERROR_RESPONSES: [(&str, &str); 9] = [
@@ -185,7 +181,10 @@ mod tests {
         assert_eq!(body("v1alpha2"), "StrictAddRequest");
         let strict = &schemas["StrictAddRequest"];
         assert_eq!(strict["additionalProperties"], false);
-        assert_eq!(strict["properties"]["learners"]["additionalProperties"], false);
+        assert_eq!(
+            strict["properties"]["learners"]["additionalProperties"],
+            false
+        );
         assert_eq!(
             schemas["Failure"]["properties"]["success"]["enum"],
             json!([false])

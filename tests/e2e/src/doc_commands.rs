@@ -230,7 +230,7 @@ mod tests {
             verbs.filter_map(|verb| verb.split_whitespace().next())
         });
         let shown: BTreeSet<_> = words.collect();
-        let verbs = "completion create describe doctor events exec get install logs pause port-forward replicas restart \
+        let verbs = "completion create describe doctor events exec failures get install logs pause port-forward replicas restart \
                      resume start status suspend top uninstall upgrade validate version wait";
         assert_eq!(shown, verbs.split_whitespace().collect());
     }

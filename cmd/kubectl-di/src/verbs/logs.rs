@@ -10,8 +10,10 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
-use di_api::Role;
-use di_client::{Cluster, LogLine, LogOptions, LogSelection, LogStream, get_job, select_log_pods};
+use di_api::{FailureRecord, Role};
+use di_client::{
+    Cluster, Error, Job, LogLine, LogOptions, LogSelection, LogStream, get_job, select_log_pods,
+};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -21,7 +23,7 @@ use crate::{
         names::{JobAndReplica, parse_replica_name},
         parsers::parse_duration,
     },
-    output::{self, colour::Colours, report_error},
+    output::{self, colour::Colours, failures::tail_lines, report_error},
 };
 
 use files::Files;
@@ -119,7 +121,13 @@ impl Logs {
         // The log of a previous instance is complete, so there is nothing to follow.
         let follow = self.follow && !self.previous;
         let allow_none = follow && !matches!(which, LogSelection::Replica(_));
-        let pods = select_log_pods(&cluster, &job, &which, allow_none).await?;
+        let pods = match select_log_pods(&cluster, &job, &which, allow_none).await {
+            Err(error @ Error::Refused(_)) => match stored_failure(&job, &which) {
+                Some(failure) => return print_stored_tail(failure, out),
+                None => return Err(error.into()),
+            },
+            pods => pods?,
+        };
         if pods.is_empty() {
             eprintln!("Waiting for pods of {}...", job.resource_name());
         }
@@ -196,6 +204,30 @@ impl Logs {
             whole_lines: self.prefix == Some(true),
         }
     }
+}
+
+/// The stored failure of a deleted pod.
+fn stored_failure<'a>(job: &'a Job, selection: &LogSelection) -> Option<&'a FailureRecord> {
+    let mut failures = job.status.failures.iter();
+    failures.find(|failure| {
+        failure.tail.is_some()
+            && match selection {
+                LogSelection::All => true,
+                LogSelection::Role(role) => failure.role == *role,
+                LogSelection::Replica(name) => failure.pod == *name,
+            }
+    })
+}
+
+fn print_stored_tail(failure: &FailureRecord, out: &mut impl Write) -> Result<ExitCode> {
+    eprintln!(
+        "Pod {} is deleted. These are the last lines of its log, which the job has stored:",
+        failure.pod
+    );
+    for line in tail_lines(failure, usize::MAX) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the log of the coordinator of a job until the job has ended.

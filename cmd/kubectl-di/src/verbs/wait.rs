@@ -2,7 +2,8 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
-use di_client::{Deadline, Error, Job, WaitCondition, wait_for_job};
+use di_api::Reason;
+use di_client::{Cluster, Deadline, Error, Job, WaitCondition, get_job, wait_for_job};
 
 use crate::{
     flags::{
@@ -13,6 +14,7 @@ use crate::{
         wait::unmet_condition,
     },
     output::{
+        failures::tail_lines,
         printer::{OutputFlags, Printer},
         report_error,
     },
@@ -68,9 +70,24 @@ impl Wait {
                         error => error.into(),
                     });
                     code = ExitCode::FAILURE;
+                    print_last_failure(cluster, name).await;
                 }
             }
         }
         Ok(code)
+    }
+}
+
+/// Prints the last log lines to stderr if the failure of a pod has failed the job.
+async fn print_last_failure(cluster: &Cluster, name: &str) {
+    let job = get_job(cluster, name).await.ok();
+    let reason = Some(Reason::CoordinatorFailed.as_str());
+    let job = job.filter(|job| job.status.reason.as_deref() == reason);
+    let failure = job.as_ref().and_then(|job| job.status.failures.first());
+    for line in failure
+        .iter()
+        .flat_map(|failure| tail_lines(failure, usize::MAX))
+    {
+        eprintln!("{line}");
     }
 }

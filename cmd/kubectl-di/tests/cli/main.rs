@@ -8,6 +8,7 @@ mod describe;
 mod doctor;
 mod events;
 mod exec;
+mod failures;
 mod get;
 mod globals;
 mod install;

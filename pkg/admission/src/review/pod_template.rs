@@ -6,13 +6,14 @@ use serde_json::Value;
 use super::request::Kind;
 
 /// Fields of a `DIJob` spec that do not change the pods. Every other field counts as a template.
-const NON_TEMPLATE_FIELDS: [&str; 6] = [
+const NON_TEMPLATE_FIELDS: [&str; 7] = [
     "group",
     "cleanPodPolicy",
     "suspend",
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
     "backoffLimit",
+    "failureTails",
 ];
 /// Fields of a role that do not change its pods.
 const NON_TEMPLATE_ROLE_FIELDS: [&str; 2] = ["replicas", "groups"];
@@ -118,6 +119,7 @@ mod tests {
             ("/spec/activeDeadlineSeconds", json!(1), false),
             ("/spec/ttlSecondsAfterFinished", json!(1), false),
             ("/spec/backoffLimit", json!(1), false),
+            ("/spec/failureTails", json!(false), false),
         ];
         for (pointer, value, expected) in pointers {
             let mut new = json!({"spec": job_spec()});

@@ -106,16 +106,19 @@ async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned
     let Some((found, is_new)) = create_or_get(context, api, resource, object).await? else {
         return Err(Error::PreviousJobTerminating { kind, name });
     };
-    let is_recorded = record(&found);
-    if is_new || is_recorded == Some(true) {
-        return Ok(is_new);
+    match record(&found) {
+        Some(true) => return Ok(is_new),
+        Some(false) if is_new => return Ok(true),
+        _ => {}
     }
     if controlling_job(&found) != job.uid() {
         return Err(name_conflict_error(kind, &found, job));
     }
-    // It lost the label that the watch selects by.
-    let uid = found.uid().unwrap_or_default();
-    delete_object(context, api, resource, &name, &uid).await?;
+    // It has lost the label that the watch selects by.
+    if !is_new {
+        let uid = found.uid().unwrap_or_default();
+        delete_object(context, api, resource, &name, &uid).await?;
+    }
     Err(Error::OwnObjectNotWatched { kind, name })
 }
 

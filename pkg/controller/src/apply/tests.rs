@@ -85,6 +85,7 @@ fn conflicting_client(pod: &Pod, service: &Service) -> Client {
     ApiServerMock::client(move |request| match request.method {
         Method::GET if request.path.contains("/pods/") => Reply::Object(200, pod.clone()),
         Method::GET => Reply::Object(200, service.clone()),
+        Method::DELETE => Reply::Object(200, json!({"kind": "Status", "status": "Success"})),
         _ => Reply::status(409, "AlreadyExists", ""),
     })
 }
@@ -337,7 +338,7 @@ async fn failed_deletes_skip_similar_deletes() {
 }
 
 #[tokio::test]
-async fn existing_object_without_label_is_not_watched() {
+async fn existing_object_without_label_is_deleted() {
     let (job, key) = job();
     let entry = PlanEntry::new("p".to_owned(), Role::Collector, Origin::Declared, 0);
     let new_pod = build_pod(&job, &entry, None, &Settings::default().build);

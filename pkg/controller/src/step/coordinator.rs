@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
+    failures::{describe_end, failure_of_pod, record_failures},
     loss,
     observed::Observed,
     outcome::{Action, EventRecord, Step},
@@ -46,10 +47,11 @@ pub(super) fn check_end(observed: &Observed, step: &mut Step) {
     let counts = !end.has_succeeded() && !is_ignored && !pod.deleting && pod.counts_as_failure();
     if counts && step.status.restarts >= observed.job.spec.backoff_limit {
         mark_created(observed, step);
+        record_failures(&mut step.status, failure_of_pod(observed, pod));
         let message = match step.status.restarts {
-            0 => failure_message(end),
-            1 => format!("{} after 1 restart", failure_message(end)),
-            n => format!("{} after {n} restarts", failure_message(end)),
+            0 => failure_message(observed, end),
+            1 => format!("{} after 1 restart", failure_message(observed, end)),
+            n => format!("{} after {n} restarts", failure_message(observed, end)),
         };
         let (phase, reason) = (Phase::Failed, Reason::CoordinatorFailed);
         finish_job(observed, step, phase, reason, &message);
@@ -83,8 +85,8 @@ fn ended_coordinator(observed: &Observed) -> Option<(&PodView, &End)> {
     Some((pod, pod.end.as_deref()?))
 }
 
-fn failure_message(end: &End) -> String {
-    format!("the coordinator failed: {end}")
+fn failure_message(observed: &Observed, end: &End) -> String {
+    format!("the coordinator failed: {}", describe_end(observed, end))
 }
 
 /// Creates the coordinator, tracks its pod, or restarts it. [`check_end`] runs before, so an ended
@@ -249,12 +251,13 @@ fn on_node_lost(observed: &Observed, step: &mut Step) {
 /// Deletes an ended coordinator, so that a new pod can take its name. It is kept for its logs
 /// until the backoff is over.
 fn restart_after_exit(observed: &Observed, step: &mut Step, pod: &PodView, end: &End) {
-    let failure = failure_message(end);
+    let failure = failure_message(observed, end);
     if !exit_is_ignored(step, pod) {
         // Disruptions by the cluster do not count. See docs/decisions/0025.
         if pod.counts_as_failure() {
             step.status.restarts += 1;
         }
+        record_failures(&mut step.status, failure_of_pod(observed, pod));
         record_loss(observed, step, pod_run_seconds(observed, step, pod));
         let message = match backoff_remaining(observed, step) {
             Some(delay) => format!("{failure}; restarting it in {} s", delay.as_secs()),

@@ -105,6 +105,7 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
             let loss = ReplicaLoss {
                 cause: "lacks some of its ddp learners".to_owned(),
                 run_seconds: None,
+                failure: None,
             };
             (group.name.clone(), loss)
         })

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use di_api::PlanEntry;
+use di_api::{FailureRecord, PlanEntry};
 use di_plan::{MAX_BACKOFF_SECONDS, PodView, Stage};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::observed::Observed;
+use super::{
+    failures::{describe_end, failure_of_pod},
+    observed::Observed,
+};
 
 /// Why a replica is replaced.
 pub(super) struct ReplicaLoss {
@@ -15,6 +18,8 @@ pub(super) struct ReplicaLoss {
     pub cause: String,
     /// Run time of the pod, for the backoff.
     pub run_seconds: Option<i64>,
+    /// The failure, if the pod has failed.
+    pub failure: Option<FailureRecord>,
 }
 
 /// Returns why a created replica is replaced. `None` if it runs, or has completed.
@@ -27,6 +32,7 @@ pub(super) fn find_loss(observed: &Observed, entry: &PlanEntry) -> Option<Replic
         return Some(ReplicaLoss {
             cause: "was deleted".to_owned(),
             run_seconds: max_run_seconds,
+            failure: None,
         });
     };
     let run_seconds = pod.run_seconds(observed.now, max_run_seconds);
@@ -36,15 +42,18 @@ pub(super) fn find_loss(observed: &Observed, entry: &PlanEntry) -> Option<Replic
         (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(ReplicaLoss {
             cause: "was evicted by its node and ended with exit code 0".to_owned(),
             run_seconds,
+            failure: None,
         }),
         (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(ReplicaLoss {
-            cause: format!("failed: {end}"),
+            cause: format!("failed: {}", describe_end(observed, end)),
             run_seconds,
+            failure: failure_of_pod(observed, pod),
         }),
         _ if pod.deleting => Some(ReplicaLoss {
             cause: "is being deleted".to_owned(),
             run_seconds,
+            failure: None,
         }),
         _ => None,
     }

@@ -17,6 +17,7 @@ mod conditions;
 mod coordinator;
 mod counts;
 mod ending;
+mod failures;
 mod learner_groups;
 mod loss;
 mod observed;

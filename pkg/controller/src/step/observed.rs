@@ -47,7 +47,7 @@ pub(crate) struct ReconcileError {
 }
 
 impl Observed {
-    pub(super) fn job_uid(&self) -> &str {
+    pub(crate) fn job_uid(&self) -> &str {
         self.job.metadata.uid.as_deref().unwrap_or_default()
     }
 

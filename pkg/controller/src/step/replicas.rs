@@ -12,6 +12,7 @@ use kube::ResourceExt;
 
 use super::{
     coordinator,
+    failures::record_failures,
     learner_groups::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
@@ -225,9 +226,11 @@ fn replace_lost(
         return;
     }
     let (mut budget, mut replaced) = (StatusSizeBudget::for_job(&observed.job, plan), Vec::new());
+    let mut failures = Vec::new();
     for (name, loss) in lost {
         // The entry may have been replaced with another member of its group.
         let Some(entry) = find_entry(plan, &name).filter(|entry| entry.is_wanted()) else {
+            failures.extend(loss.failure);
             continue;
         };
         if !budget.reserve_replacement(plan, group_owner_entry(plan, entry)) {
@@ -245,7 +248,9 @@ fn replace_lost(
             let message = format!("{name} {}; {fresh} replaces {target}", loss.cause);
             replaced.push((name, message));
         }
+        failures.extend(loss.failure);
     }
+    record_failures(&mut step.status, failures);
     // Gives the replacements the resources of the current spec.
     sync_declared(&observed.job, plan, &observed.pods, suffixes, observed.now);
     emit_replaced(step, replaced);

@@ -5,6 +5,7 @@ mod conditions;
 mod coordinator;
 mod ending;
 mod exploration;
+mod failures;
 mod fake_cluster;
 mod learner_groups;
 mod pod_states;

@@ -42,6 +42,16 @@ impl PodSpecEditor {
         }
     }
 
+    /// Has the kubelet store the last log lines of a failed main container in the status of the pod.
+    pub(super) fn default_termination_message_policy(&mut self) {
+        if let Some(main) = self.main_container()
+            && is_empty(main.get("terminationMessagePolicy"))
+        {
+            let policy = json!("FallbackToLogsOnError");
+            main.insert("terminationMessagePolicy".to_owned(), policy);
+        }
+    }
+
     /// Sets the PriorityClass if the template has none.
     pub(super) fn default_priority_class(&mut self, class: &str) {
         if class.is_empty() || !is_empty(self.0.get("priorityClassName")) {

@@ -419,3 +419,21 @@ fn ddp_view_of_built_pod_equals_plan_entry() {
         );
     }
 }
+
+#[test]
+fn last_log_lines_are_kept_unless_disabled() {
+    let entry = plan_entry(Role::Collector, &json!({}));
+    let policy = |own: Option<&str>, tails: bool| {
+        let container = json!({"name": "di-container", "terminationMessagePolicy": own});
+        let template = json!({"template": {"spec": {"containers": [container]}}});
+        let job =
+            di_fixtures::Job::test().spec(json!({"collector": template, "failureTails": tails}));
+        let pod = build_for_test(&job.build(), &entry);
+        pod.spec.unwrap().containers[0]
+            .termination_message_policy
+            .clone()
+    };
+    assert_eq!(policy(None, true).as_deref(), Some("FallbackToLogsOnError"));
+    assert_eq!(policy(Some("File"), true).as_deref(), Some("File"));
+    assert_eq!(policy(None, false), None);
+}

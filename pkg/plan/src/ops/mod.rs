@@ -24,4 +24,4 @@ pub use removal::{drop_deleted, remove_entry};
 pub use replacement::{MAX_BACKOFF_SECONDS, next_attempt, replace};
 pub use requested::{Request, entries_of_request, plan_request};
 pub use scale_down::{retire_done, scale_down_declared, scale_down_order, scale_down_requested};
-pub use status_size::{StatusSizeBudget, drop_failed_history, trim_history};
+pub use status_size::{MAX_FAILURES_BYTES, StatusSizeBudget, drop_failed_history, trim_history};

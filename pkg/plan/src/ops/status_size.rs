@@ -12,6 +12,8 @@ const MAX_HISTORY: usize = 100;
 /// Size limit of a job as JSON. The rest of the 1.5 MiB is for managed fields, which are not
 /// cached.
 const MAX_JOB_BYTES: usize = 1420 << 10;
+/// Size limit of `status.failures` as JSON.
+pub const MAX_FAILURES_BYTES: usize = 24 << 10;
 /// Size of the fields that a replacement has in addition to those of the replaced entry.
 const REPLACEMENT_EXTRA_BYTES: usize = 150;
 
@@ -62,8 +64,9 @@ impl StatusSizeBudget {
         let mut rest = job.clone();
         if let Some(status) = &mut rest.status {
             status.plan.clear();
+            status.failures.clear();
         }
-        let rest = serde_json::to_vec(&rest).map_or(0, |json| json.len());
+        let rest = serde_json::to_vec(&rest).map_or(0, |json| json.len()) + MAX_FAILURES_BYTES;
         let used: usize = plan.iter().map(json_size).sum();
         Self(MAX_JOB_BYTES.saturating_sub(rest + used))
     }

@@ -255,7 +255,7 @@ fn other_fields_of_job_reduce_status_budget() {
     request_collectors(&mut plan, 1, "uid/0", None);
     let fits = |spare: usize| {
         let mut job = job_with_collectors(1);
-        let note = "x".repeat((1420 << 10) - spare);
+        let note = "x".repeat((1420 << 10) - MAX_FAILURES_BYTES - spare);
         job.annotations_mut().insert("note".to_owned(), note);
         // The given plan counts, not the plan in the status.
         job.status = Some(DIJobStatus {

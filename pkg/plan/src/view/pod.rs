@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
+    crash_loop::{CrashLoop, find_crash_loop},
     ddp::DdpView,
     env::env_value,
     owner::controlling_job,
     status::{
-        CrashLoop, End, PodPhase, RestartPolicy, exceeded_disk_limit, find_condition,
-        find_crash_loop, is_disrupted, is_true, main_container_end, pod_phase, scheduled_time,
-        start_time, stuck_reason, waiting_reason,
+        End, PodPhase, RestartPolicy, exceeded_disk_limit, find_condition, is_disrupted, is_true,
+        main_container_end, pod_phase, scheduled_time, start_time, stuck_reason, waiting_reason,
     },
 };
 use crate::named_port::named_port;
@@ -125,6 +125,8 @@ impl PodView {
         let restart_policy = spec.map_or(RestartPolicy::Always, |spec| {
             RestartPolicy::of_container(spec, names::MAIN_CONTAINER, code)
         });
+        let deadline_requested = spec
+            .is_some_and(|spec| spec.active_deadline_seconds == Some(IMMEDIATE_DEADLINE_SECONDS));
         Some(Self {
             name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
@@ -141,7 +143,15 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: main_container_end(restart_policy, spec, status, phase, state).map(Box::new),
+            end: main_container_end(
+                deadline_requested && role != Some(Role::Coordinator),
+                restart_policy,
+                spec,
+                status,
+                phase,
+                state,
+            )
+            .map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
             restart_policy,
@@ -157,9 +167,7 @@ impl PodView {
                 .map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             finalizers: remaining_finalizers(pod),
-            deadline_requested: spec.is_some_and(|spec| {
-                spec.active_deadline_seconds == Some(IMMEDIATE_DEADLINE_SECONDS)
-            }),
+            deadline_requested,
             disrupted: is_disrupted(status, ended),
             exceeded_disk_limit: exceeded_disk_limit(status),
             node: spec.and_then(|spec| spec.node_name.clone()),

@@ -1,11 +1,11 @@
 //! Reads the status of a pod.
 
-use di_api::{Reason, names, validation::truncate_text};
+use di_api::{Reason, validation::truncate_text};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
-        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, ContainerStatus,
-        PodSpec, PodStatus,
+        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, PodSpec,
+        PodStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -68,7 +68,7 @@ impl RestartPolicy {
     }
 
     /// Whether the kubelet restarts a container that has ended with this exit code.
-    fn should_restart(self, exit_code: i32) -> bool {
+    pub(super) fn should_restart(self, exit_code: i32) -> bool {
         match self {
             Self::Always => true,
             Self::OnFailure => exit_code != 0,
@@ -98,6 +98,8 @@ pub struct End {
     pub message: Option<String>,
     /// Time of the exit.
     pub at: Option<Timestamp>,
+    /// The last lines of the log, if the template has no other `terminationMessagePolicy`.
+    pub log_tail: Option<Box<str>>,
 }
 
 impl End {
@@ -266,59 +268,6 @@ pub(super) fn waiting_reason(status: &PodStatus) -> Option<(String, String)> {
         .max_by_key(|(reason, _)| stuck_reason(reason).is_some())
 }
 
-/// A kubelet restarts a container without a delay if it ran at least this long. See [container
-/// restarts](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts).
-const BACKOFF_RESET_SECONDS: i64 = 600;
-
-/// A container that exits repeatedly, and that its kubelet restarts with a backoff.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrashLoop {
-    /// Name of the container.
-    pub container: String,
-    /// Its last exit.
-    pub end: End,
-}
-
-/// The first container of a pod that exits repeatedly.
-///
-/// The kubelet reports `CrashLoopBackOff` only some time after an exit.
-pub(super) fn find_crash_loop(spec: &PodSpec, status: &PodStatus) -> Option<CrashLoop> {
-    let ended = |state: Option<&ContainerState>| state?.terminated.clone();
-    let inits = status.init_container_statuses.iter().flatten();
-    let inits = inits.map(|init| {
-        let end = ended(init.state.as_ref());
-        // The pod has not started while an init container runs again.
-        let previous = || ended(init.last_state.as_ref()).filter(|_| !is_sidecar(spec, &init.name));
-        (init, end.or_else(previous))
-    });
-    let containers = status.container_statuses.iter().flatten();
-    let containers = containers.map(|container| (container, ended(container.state.as_ref())));
-    inits.chain(containers).find_map(|(container, ended)| {
-        let end = crash_loop_end(spec, container, &ended?)?;
-        let container = container.name.clone();
-        Some(CrashLoop { container, end })
-    })
-}
-
-/// The exit of a container that was restarted before and now ended too soon to be restarted
-/// without a delay.
-fn crash_loop_end(
-    spec: &PodSpec,
-    container: &ContainerStatus,
-    ended: &ContainerStateTerminated,
-) -> Option<End> {
-    let time = |at: &Option<Time>| at.as_ref().and_then(real_time);
-    let run = time(&ended.started_at).zip(time(&ended.finished_at));
-    let is_short = run.is_none_or(|(started, finished)| {
-        finished.duration_since(started).as_secs() < BACKOFF_RESET_SECONDS
-    });
-    let code = ended.exit_code;
-    let policy = RestartPolicy::of_container(spec, &container.name, Some(code));
-    let is_restarted = policy.should_restart(code);
-    let is_repeated = container.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
-    (is_short && is_restarted && is_repeated).then(|| container_end(ended, None))
-}
-
 pub(super) fn start_time(state: &ContainerState) -> Option<Timestamp> {
     let running = state.running.as_ref().and_then(|s| s.started_at.as_ref());
     let ended = state.terminated.as_ref();
@@ -329,13 +278,13 @@ pub(super) fn start_time(state: &ContainerState) -> Option<Timestamp> {
 
 /// The time, unless it is the Unix epoch. A kubelet writes the epoch as the start of a container
 /// that could not start.
-fn real_time(time: &Time) -> Option<Timestamp> {
+pub(super) fn real_time(time: &Time) -> Option<Timestamp> {
     (time.0 > Timestamp::UNIX_EPOCH).then_some(time.0)
 }
 
 /// Whether an init container is a
 /// [sidecar](https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/).
-fn is_sidecar(spec: &PodSpec, name: &str) -> bool {
+pub(super) fn is_sidecar(spec: &PodSpec, name: &str) -> bool {
     let mut inits = spec.init_containers.iter().flatten();
     inits.any(|init| init.name == name && init.restart_policy.as_deref() == Some("Always"))
 }
@@ -363,10 +312,13 @@ fn trim_message(message: Option<&str>) -> Option<String> {
 }
 
 /// Reason of a container that ended because all containers of its pod restart.
-const RESTARTING: &str = "RestartingAllContainers";
+pub(super) const RESTARTING: &str = "RestartingAllContainers";
 
 /// The exit of the main container, regardless of sidecars; `None` if the kubelet restarts it.
+///
+/// With `keeps_own_reason`, the reason of the pod does not replace that of the container.
 pub(super) fn main_container_end(
+    keeps_own_reason: bool,
     restart_policy: RestartPolicy,
     spec: Option<&PodSpec>,
     status: &PodStatus,
@@ -377,8 +329,8 @@ pub(super) fn main_container_end(
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
         let is_restarted = ended.reason.as_deref() == Some(RESTARTING)
             || restart_policy.should_restart(ended.exit_code);
-        return (has_pod_ended || !is_restarted)
-            .then(|| container_end(ended, has_pod_ended.then_some(status)));
+        let pod = Some(status).filter(|_| has_pod_ended && !keeps_own_reason);
+        return (has_pod_ended || !is_restarted).then(|| container_end(ended, pod));
     }
     let reason = || status.reason.clone();
     let message = trim_message(status.message.as_deref());
@@ -388,6 +340,7 @@ pub(super) fn main_container_end(
             reason: reason().unwrap_or_else(|| "Completed".to_owned()),
             message,
             at: None,
+            log_tail: None,
         }),
         PodPhase::Failed => Some(End {
             exit_code: None,
@@ -396,6 +349,7 @@ pub(super) fn main_container_end(
                 .unwrap_or_else(|| "PodFailed".to_owned()),
             message,
             at: None,
+            log_tail: None,
         }),
         _ => None,
     }
@@ -404,7 +358,7 @@ pub(super) fn main_container_end(
 /// The exit of a container; `pod` is the status of its pod if the pod has ended.
 ///
 /// The reason of the pod takes precedence: the container only reports the signal that it received.
-fn container_end(ended: &ContainerStateTerminated, pod: Option<&PodStatus>) -> End {
+pub(super) fn container_end(ended: &ContainerStateTerminated, pod: Option<&PodStatus>) -> End {
     let pod = pod.filter(|status| status.reason.is_some());
     let has_started = ended.started_at.as_ref().and_then(real_time).is_some();
     let message = match pod {
@@ -419,5 +373,25 @@ fn container_end(ended: &ContainerStateTerminated, pod: Option<&PodStatus>) -> E
         reason: reason.clone().unwrap_or_else(|| "Error".to_owned()),
         message: trim_message(message),
         at: ended.finished_at.as_ref().and_then(real_time),
+        log_tail: ended
+            .message
+            .as_deref()
+            .filter(|_| has_started)
+            .and_then(last_lines),
     }
+}
+
+/// Maximum length of the last log lines in bytes, as that of the kubelet.
+const MAX_TAIL_BYTES: usize = 2048;
+
+/// The end of a log without control characters; `None` if it is empty.
+fn last_lines(log: &str) -> Option<Box<str>> {
+    let is_shown = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    let log: String = log.chars().filter(is_shown).collect();
+    let log = log.trim_end();
+    let mut start = log.len().saturating_sub(MAX_TAIL_BYTES);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    (!log.is_empty()).then(|| log[start..].into())
 }

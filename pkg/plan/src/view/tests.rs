@@ -427,7 +427,11 @@ fn crash_loop_of_other_container_is_found() {
         container
     };
     let (runs, failed) = (json!({"running": {}}), terminated("Error", 3));
-    let waiting = again("di-container", &json!({"waiting": {"reason": "PodInitializing"}}), &json!({}));
+    let waiting = again(
+        "di-container",
+        &json!({"waiting": {"reason": "PodInitializing"}}),
+        &json!({}),
+    );
     let running = again("di-container", &runs, &failed);
     let spec = json!({
         "restartPolicy": "OnFailure",
@@ -435,13 +439,33 @@ fn crash_loop_of_other_container_is_found() {
         "containers": [{"name": "di-container"}, {"name": "board"}],
     });
     for (inits, containers, expected) in [
-        (vec![again("data", &failed, &json!({}))], vec![&waiting], Some("data")),
+        (
+            vec![again("data", &failed, &json!({}))],
+            vec![&waiting],
+            Some("data"),
+        ),
         // It runs again, and the pod has not started.
-        (vec![again("data", &runs, &failed)], vec![&waiting], Some("data")),
-        (vec![again("data", &terminated("Completed", 0), &failed)], vec![&running], None),
-        (vec![again("proxy", &failed, &json!({}))], vec![&running], Some("proxy")),
+        (
+            vec![again("data", &runs, &failed)],
+            vec![&waiting],
+            Some("data"),
+        ),
+        (
+            vec![again("data", &terminated("Completed", 0), &failed)],
+            vec![&running],
+            None,
+        ),
+        (
+            vec![again("proxy", &failed, &json!({}))],
+            vec![&running],
+            Some("proxy"),
+        ),
         (vec![again("proxy", &runs, &failed)], vec![&running], None),
-        (vec![], vec![&running, &again("board", &failed, &json!({}))], Some("board")),
+        (
+            vec![],
+            vec![&running, &again("board", &failed, &json!({}))],
+            Some("board"),
+        ),
         (vec![], vec![&running], None),
     ] {
         let status = json!({
@@ -451,6 +475,32 @@ fn crash_loop_of_other_container_is_found() {
         let container = crash_loop.map(|crash_loop| crash_loop.container);
         assert_eq!(container.as_deref(), expected, "{status}");
     }
+}
+
+#[test]
+fn log_tail_is_end_of_log_without_control_characters() {
+    let tail = |message: &str, started: Option<&str>| {
+        let mut state = terminated("Error", 2);
+        state["terminated"]["message"] = json!(message);
+        state["terminated"]["startedAt"] = json!(started);
+        let main = container_status("di-container", &state);
+        let status = json!({"phase": "Failed", "containerStatuses": [main]});
+        pod_with_status(&status).end.unwrap().log_tail
+    };
+    let started = Some("2026-01-01T00:00:00Z");
+    let log = "\u{1b}[31musage: train\n\terror: \r\u{7}--pcae\n\n";
+    let tail_of_log = tail(log, started);
+    assert_eq!(
+        tail_of_log.as_deref(),
+        Some("[31musage: train\n\terror: --pcae")
+    );
+    assert_eq!(tail(log, None), None, "a message of the kubelet");
+    assert_eq!(tail("\n", started), None);
+    let shortened = tail(&format!("{}end", "é".repeat(3000)), started).unwrap();
+    assert!(
+        shortened.len() <= 2048 && shortened.ends_with("éend"),
+        "{shortened}"
+    );
 }
 
 #[test]

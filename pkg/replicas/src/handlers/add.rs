@@ -5,7 +5,12 @@ mod planning;
 mod rollback;
 mod scheduling;
 
-use axum::{body::Body, extract::State as Extract, http::{HeaderMap, Uri}, response::Response};
+use axum::{
+    body::Body,
+    extract::State as Extract,
+    http::{HeaderMap, Uri},
+    response::Response,
+};
 use di_api::{RequestKind, Role};
 use di_cache::JobView;
 use jiff::Timestamp;
@@ -16,7 +21,10 @@ use self::{
     coordinator_instance::wait_for_restart_status, planning::plan_addition,
     rollback::roll_back_request,
 };
-use super::{authorize_change, message_with_ignored, read_body, reject_unknown_fields, replica_urls, result_message, success_response};
+use super::{
+    authorize_change, message_with_ignored, read_body, reject_unknown_fields, replica_urls,
+    result_message, success_response,
+};
 use crate::{
     authorize::source::Source,
     error::{Error, Result},

@@ -1,6 +1,11 @@
 use std::collections::HashMap;
 
-use axum::{body::Body, extract::State as Extract, http::{HeaderMap, Uri}, response::Response};
+use axum::{
+    body::Body,
+    extract::State as Extract,
+    http::{HeaderMap, Uri},
+    response::Response,
+};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::JobView;
 use di_plan::{
@@ -10,7 +15,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields, replica_urls, result_message, success_response,
+    authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields,
+    replica_urls, result_message, success_response,
 };
 use crate::{
     authorize::{identity::Identity, source::Source},

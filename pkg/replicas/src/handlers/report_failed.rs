@@ -4,7 +4,10 @@ use di_cache::JobView;
 use di_plan::{PodView, RandomSuffixes, find_entry, find_successor, replace};
 use jiff::Timestamp;
 
-use super::{authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields, replica_urls, success_response};
+use super::{
+    authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields,
+    replica_urls, success_response,
+};
 use crate::{
     authorize::source::Source,
     error::{Error, Result},

@@ -64,15 +64,8 @@ impl PartialSchema for AddRequest {
 
 impl PartialSchema for RemoveRequest {
     fn schema() -> RefOr<Schema> {
-        let ignored = json!({"description": "Ignored"});
-        body_schema(&json!({
-            "type": ["object", "null"],
-            "properties": {
-                "replicas": count_schema(),
-                "cpus": ignored, "cpu": ignored, "memory": ignored,
-                "gpus": ignored, "gpu": ignored,
-            },
-        }))
+        // Resources are checked and then ignored.
+        AddRequest::schema()
     }
 }
 

@@ -69,8 +69,13 @@ mod tests {
         ] {
             assert_eq!(describe(body.clone()).as_deref(), expected, "{body}");
         }
-        let many: Map<_, _> = (0..9).map(|i| ("x".repeat(99) + &i.to_string(), json!(1))).collect();
+        let many: Map<_, _> = (0..9)
+            .map(|i| ("x".repeat(99) + &i.to_string(), json!(1)))
+            .collect();
         let described = describe_unknown_fields(&many).unwrap();
-        assert!(described.len() < 500 && described.ends_with("; and 4 more"), "{described}");
+        assert!(
+            described.len() < 500 && described.ends_with("; and 4 more"),
+            "{described}"
+        );
     }
 }

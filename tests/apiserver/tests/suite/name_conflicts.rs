@@ -186,7 +186,14 @@ async fn objects_without_labels_are_deleted_and_replaced() {
     space.create(&Job::new("stripped", 2)).await;
     let before = space.until_settled("stripped").await;
     let collector = &before.plan[0].name;
-    let uid_of = async |name: &str| space.pods().get_opt(name).await.unwrap().and_then(|p| p.uid());
+    let uid_of = async |name: &str| {
+        space
+            .pods()
+            .get_opt(name)
+            .await
+            .unwrap()
+            .and_then(|p| p.uid())
+    };
     let patch = Patch::Merge(json!({"metadata": {"labels": null}}));
     for name in [collector, "stripped-coordinator"] {
         let uid = uid_of(name).await;
@@ -195,12 +202,19 @@ async fn objects_without_labels_are_deleted_and_replaced() {
         space.pods().patch(name, &params, &patch).await.unwrap();
         eventually("the pod without labels is deleted", async || {
             let now = uid_of(name).await;
-            if now == uid { Err(now) } else { Ok(()) }
+            if now == uid {
+                Err(format!("{now:?}"))
+            } else {
+                Ok(())
+            }
         })
         .await;
     }
     let after = space.until_settled("stripped").await;
-    assert!(after.plan.iter().all(|entry| entry.name != *collector), "{after:?}");
+    assert!(
+        after.plan.iter().all(|entry| entry.name != *collector),
+        "{after:?}"
+    );
     assert_eq!(space.pods_of("stripped").await.len(), 3);
     assert_eq!(after.restarts, 0);
     manager.stop().await;

@@ -235,10 +235,8 @@ async fn failed_coordinator_fails_job_with_reason() {
             .iter()
             .find(|c| c.type_ == "Failed")
             .unwrap();
-        assert_eq!(
-            failed.message,
-            "the coordinator failed: Error (exit code 3)"
-        );
+        let expected = "the coordinator failed: Error (exit code 3)";
+        assert!(failed.message.starts_with(expected), "{}", failed.message);
         let only = |(pods, services): &(Vec<String>, Vec<String>)| {
             pods == &["fails-coordinator"] && services.is_empty()
         };
@@ -264,7 +262,7 @@ async fn oom_killed_coordinator_with_sidecar_fails_job() {
         // The reason comes from containerd, possibly after the exit code.
         let why = &failed.unwrap().message;
         assert!(why.starts_with("the coordinator failed: "), "{why}");
-        assert!(why.ends_with(" (exit code 137)"), "{why}");
+        assert!(why.contains(" (exit code 137)"), "{why}");
         let only = |(pods, services): &(Vec<String>, Vec<String>)| {
             pods == &["greedy-coordinator"] && services.is_empty()
         };

@@ -8,6 +8,7 @@ mod deletion;
 mod di_engine;
 mod docs;
 mod endpoint;
+mod failures;
 mod lifecycle;
 mod nodes;
 mod pause;

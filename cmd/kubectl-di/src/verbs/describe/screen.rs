@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::output::{
     age::format_age,
     colour::{Colours, Tone, tone_for_status},
+    failures::{failure_line, tail_lines},
     rows::{last_seen, or_none},
 };
 
@@ -30,6 +31,10 @@ pub struct Screen<'a> {
 const NONE: &str = "<none>";
 /// The maximum number of events, the latest ones.
 const MAX_EVENTS: usize = 20;
+/// The maximum number of failures, the latest ones.
+const MAX_FAILURES: usize = 3;
+/// The maximum number of log lines of a failure.
+const MAX_TAIL_LINES: usize = 5;
 /// The order of conditions.
 const CONDITION_ORDER: [&str; 6] = [
     "Created",
@@ -48,6 +53,7 @@ impl Display for Screen<'_> {
         self.write_header(f)?;
         self.write_conditions(f)?;
         self.write_replicas(f)?;
+        self.write_failures(f)?;
         match self.events {
             None => Ok(()),
             Some(Err(why)) => writeln!(f, "Events:  {why}"),
@@ -168,6 +174,25 @@ impl Screen<'_> {
             "Name", "Status", "Ready", "Restarts", "Index", "Node", "Age",
         ];
         self.write_table(f, "Replicas", &headers, &rows)
+    }
+
+    fn write_failures(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let failures = &self.job.status.failures;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "Failures:")?;
+        for failure in failures.iter().take(MAX_FAILURES) {
+            writeln!(f, "  {}", failure_line(failure, self.now))?;
+            for line in tail_lines(failure, MAX_TAIL_LINES) {
+                writeln!(f, "      {line}")?;
+            }
+        }
+        if failures.len() > MAX_FAILURES {
+            let (name, namespace) = (self.job.name(), self.job.namespace());
+            writeln!(f, "  and more: kubectl di failures {name} -n {namespace}")?;
+        }
+        Ok(())
     }
 
     fn replica_cells(&self, branch: &str, replica: &Replica) -> Vec<Cell> {

@@ -126,6 +126,30 @@ fn new_job_without_status_is_described() {
 }
 
 #[test]
+fn last_failures_are_described_with_last_lines() {
+    let failure = |code: i32| {
+        json!({
+            "pod": "cartpole-collector-x7k2p", "role": "Collector", "uid": "u", "exitCode": code,
+            "reason": "Error", "at": "2026-01-01T00:58:00Z", "count": 1,
+            "tail": "1\n2\n3\n4\n5\n6",
+        })
+    };
+    let failures: Vec<_> = (1..=4).map(failure).collect();
+    let job = di_fixtures::Job::test().status(json!({"failures": failures}));
+    let text = shown(&Job::from(job.json()), &[], None);
+    let first = "Failures:\n  cartpole-collector-x7k2p: Error (exit code 1), 2m ago\n      2\n";
+    assert!(text.contains(first), "{text}");
+    assert!(
+        text.contains("exit code 3") && !text.contains("exit code 4"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  and more: kubectl di failures j -n rl\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn forbidden_events_do_not_hide_the_job() {
     let job = job();
     let text = shown(

@@ -136,7 +136,11 @@ fn reason_is_reported_while_its_problem_lasts() {
 
 fn ready_condition(world: &World) -> (String, String, String) {
     let ready = find_condition(&world.status().conditions, ConditionType::ReplicasReady).unwrap();
-    (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+    (
+        ready.status.clone(),
+        ready.reason.clone(),
+        ready.message.clone(),
+    )
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn evicted_coordinator_restarts_without_being_counted() {
         reason: "Evicted".into(),
         message: None,
         at: None,
+        log_tail: None,
     }));
     world.settle();
     world.remove_terminating_pods();

@@ -272,6 +272,7 @@ pub(super) fn exit(pod: &mut PodView, code: i32, reason: &str, now: Timestamp) {
         reason: reason.into(),
         message: None,
         at: Some(now),
+        log_tail: None,
     }));
 }
 

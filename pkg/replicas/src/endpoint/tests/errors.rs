@@ -5,7 +5,7 @@ use di_cache::{JobCache, PodCache};
 use kube::{Client, Config, runtime::reflector};
 use serde_json::{Value, json};
 
-use crate::{Metrics, Settings, State, fixture::*, routes::VERSIONS};
+use crate::{Metrics, Settings, State, fixture::*, versions::VERSIONS};
 
 #[tokio::test]
 #[allow(clippy::too_many_lines)] // one table
@@ -298,10 +298,15 @@ async fn f33_readyz_returns_503_until_caches_are_synced() {
 #[tokio::test]
 async fn unknown_body_fields_are_rejected_in_newer_version() {
     let fixture = fixture(short_waits());
-    let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collector": {"replicas": 1}});
+    let body =
+        json!({"namespace": "rl", "coordinator": "a-coordinator", "collector": {"replicas": 1}});
     let hint = "unknown field collector, did you mean collectors?";
     for (version, code, message) in [
-        ("v1alpha1", 200, format!("no replicas were requested; ignored: {hint}")),
+        (
+            "v1alpha1",
+            200,
+            format!("no replicas were requested; ignored: {hint}"),
+        ),
         ("v1alpha2", 400, hint.to_owned()),
     ] {
         let path = format!("/{version}/replicas");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{Settings, fixture::*, routes::VERSIONS};
+use crate::{Settings, fixture::*, versions::VERSIONS};
 
 /// Lists replicas and returns the namespace and coordinator of each record.
 async fn list_coordinators(fixture: &Fixture, from: &str, query: &str) -> Vec<String> {

@@ -4,7 +4,7 @@ use di_api::Role;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Settings, fixture::*, routes::VERSIONS};
+use crate::{Settings, fixture::*, versions::VERSIONS};
 
 #[tokio::test]
 async fn f32_coordinator_query_lists_usable_replicas() {

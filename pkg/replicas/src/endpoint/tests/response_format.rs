@@ -4,7 +4,7 @@ use axum::{Router, body::Body, extract::Request, http::header, routing::get};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::{Endpoint, endpoint::PATHS, fixture::*, routes::VERSIONS};
+use crate::{Endpoint, endpoint::PATHS, fixture::*, versions::VERSIONS};
 
 #[tokio::test]
 async fn metrics_count_requests_by_route_and_code() {

@@ -45,7 +45,10 @@ fn restrict_document(
         }
     }
     let bodies = ["AddRequest", "RemoveRequest", "FailedRequest"];
-    for body in bodies.iter().flat_map(|body| [(*body).to_owned(), format!("Strict{body}")]) {
+    for body in bodies
+        .iter()
+        .flat_map(|body| [(*body).to_owned(), format!("Strict{body}")])
+    {
         let fields = &mut document["components"]["schemas"][&body]["properties"];
         fields["namespace"] = one_of(&[namespace]);
         fields["coordinator"] = coordinators.clone();

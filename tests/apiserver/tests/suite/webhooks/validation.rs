@@ -173,6 +173,7 @@ async fn valid_jobs_are_stored_unchanged_with_defaults() {
     let mut defaults = BTreeMap::from([
         ("spec.backoffLimit".to_owned(), json!(0)),
         ("spec.cleanPodPolicy".to_owned(), json!("Running")),
+        ("spec.failureTails".to_owned(), json!(true)),
         ("spec.suspend".to_owned(), json!(false)),
     ]);
     for role in ["collector", "learner"] {

@@ -316,5 +316,6 @@ fn evict(pod: &mut PodView, now: Timestamp) {
         reason: "Evicted".to_owned(),
         message: None,
         at: Some(now),
+        log_tail: None,
     }));
 }
