@@ -66,8 +66,9 @@ async fn run_command(command: Command) -> Result<ExitCode> {
         Command::Serial { seed, alone } => standalone::run_serial(seed, alone).await,
         Command::Trial { seed, alone } => standalone::run_trial(seed, alone).await,
         Command::Sweep { trials } => run_sweep(trials).await,
-        Command::Hold { memory } => {
+        Command::Hold { memory, log_bursts } => {
             let mut shutdown = Shutdown::install()?;
+            print_bursts(log_bursts).await;
             // Non-zero bytes, so that the kernel really allocates the memory.
             let used = vec![1_u8; usize::from(memory) << 20];
             let listener = listen(own_port()?).await?;
@@ -89,6 +90,19 @@ async fn run_command(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Probe { urls } => Ok(probe_all(&urls).await),
+    }
+}
+
+/// Prints bursts of log lines. Each line has its number and is 100 bytes long.
+async fn print_bursts(bursts: u16) {
+    const BURST_LINES: u32 = 120_000;
+    for burst in 0..u32::from(bursts) {
+        if burst > 0 {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        for line in burst * BURST_LINES..(burst + 1) * BURST_LINES {
+            println!("line {line:<94}");
+        }
     }
 }
 

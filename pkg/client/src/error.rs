@@ -1,5 +1,6 @@
 use std::{error::Error as StdError, fmt, io};
 
+use k8s_openapi::jiff::Timestamp;
 use kube::{config::KubeconfigError, core::Status};
 use thiserror::Error;
 
@@ -71,6 +72,16 @@ pub enum Error {
     /// The request is not possible: no such replica or logs, or the job cannot be changed so.
     #[error("{0}")]
     Refused(String),
+    /// Lines of a followed log may be missing.
+    #[error(
+        "lines of pod {pod} after {since} may be missing: its kubelet has rotated the log before they were read"
+    )]
+    MissingLines {
+        /// Name of the pod.
+        pod: String,
+        /// Time of the last line before the gap.
+        since: Timestamp,
+    },
     /// The job has ended and cannot be changed any more.
     #[error("{0}")]
     JobEnded(String),

@@ -30,7 +30,9 @@ use files::Files;
 
 /// Print the logs of a job's replicas; by default of the coordinator's main container.
 ///
-/// Lines from several pods are prefixed with the pod name.
+/// Lines from several pods are prefixed with the pod name. With -f, the log continues across lost
+/// connections and log rotations; a warning is printed if lines may be missing. If the pods are
+/// deleted, the last lines that the job has stored of a failure are printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Stream the log of the coordinator
@@ -122,7 +124,7 @@ impl Logs {
         let follow = self.follow && !self.previous;
         let allow_none = follow && !matches!(which, LogSelection::Replica(_));
         let pods = match select_log_pods(&cluster, &job, &which, allow_none).await {
-            Err(error @ Error::Refused(_)) => match stored_failure(&job, &which) {
+            Err(error @ Error::Refused(_)) => match self.stored_failure(&job, &which) {
                 Some(failure) => return print_stored_tail(failure, out),
                 None => return Err(error.into()),
             },
@@ -190,6 +192,30 @@ impl Logs {
         }
     }
 
+    /// Returns the newest stored failure with log lines that the selection includes.
+    fn stored_failure<'a>(
+        &self,
+        job: &'a Job,
+        selection: &LogSelection,
+    ) -> Option<&'a FailureRecord> {
+        let container = self
+            .container
+            .as_deref()
+            .unwrap_or(di_api::names::MAIN_CONTAINER);
+        if container != di_api::names::MAIN_CONTAINER || self.previous {
+            return None;
+        }
+        let mut failures = job.status.failures.iter();
+        failures.find(|failure| {
+            failure.tail.is_some()
+                && match selection {
+                    LogSelection::All => true,
+                    LogSelection::Role(role) => failure.role == *role,
+                    LogSelection::Replica(name) => failure.pod == *name,
+                }
+        })
+    }
+
     fn log_options(&self) -> LogOptions {
         LogOptions {
             container: self.container.clone(),
@@ -206,22 +232,9 @@ impl Logs {
     }
 }
 
-/// The stored failure of a deleted pod.
-fn stored_failure<'a>(job: &'a Job, selection: &LogSelection) -> Option<&'a FailureRecord> {
-    let mut failures = job.status.failures.iter();
-    failures.find(|failure| {
-        failure.tail.is_some()
-            && match selection {
-                LogSelection::All => true,
-                LogSelection::Role(role) => failure.role == *role,
-                LogSelection::Replica(name) => failure.pod == *name,
-            }
-    })
-}
-
 fn print_stored_tail(failure: &FailureRecord, out: &mut impl Write) -> Result<ExitCode> {
     eprintln!(
-        "Pod {} is deleted. These are the last lines of its log, which the job has stored:",
+        "Pod {} is deleted. The job has stored these last lines of its container di-container:",
         failure.pod
     );
     for line in tail_lines(failure, usize::MAX) {
@@ -258,6 +271,7 @@ async fn print_lines(lines: LogStream, mut sink: Sink, out: &mut impl Write) -> 
     while let Some(line) = lines.next().await {
         match line {
             Ok(line) => sink.write_line(out, &line)?,
+            Err(error @ di_client::Error::MissingLines { .. }) => eprintln!("Warning: {error}"),
             Err(error) => {
                 report_error(&error.into());
                 errors += 1;

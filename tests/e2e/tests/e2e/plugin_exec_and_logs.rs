@@ -4,7 +4,9 @@ use std::process::Stdio;
 
 use di_api::Phase;
 use di_apiserver_tests::Terminal;
-use di_e2e::{Namespace, Output, eventually, exec, idle_job, kubectl_di, status};
+use di_e2e::{
+    Namespace, Output, eventually, exec, idle_job, job, kubectl_di, status, wait_for_phase,
+};
 use futures::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -322,6 +324,52 @@ async fn followed_logs_continue_with_replacement_pods() {
             );
             assert_eq!(followed.status.code(), Some(0), "{complaints}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn followed_log_is_complete_or_says_what_is_missing() {
+    Namespace::with("rotation", |ns| async move {
+        ns.submit(&job("chatty", &["hold", "--log-bursts=3"])).await;
+        wait_for_phase(&ns, "chatty", Phase::Running).await;
+        let mut follow = Command::new("kubectl")
+            .args(["di", "-n", &ns.name, "logs", "-f", "chatty"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        // The reader is slower than the rotation of the log.
+        let last_log = || kubectl_di(&ns, &["logs", "chatty", "--tail=1"]);
+        let is_idle = |log: &Output| log.stdout.contains(IDLE_MESSAGE);
+        eventually("idle", last_log, is_idle).await;
+        exec(&ns, "chatty-coordinator", &["release", "0"]).await;
+        let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+        let (mut next, mut missing) = (0, 0);
+        while let Some(line) = lines.next_line().await.unwrap() {
+            let number = line
+                .strip_prefix("line ")
+                .map(|text| text.trim().parse().unwrap());
+            let Some(number): Option<u32> = number else {
+                continue;
+            };
+            assert!(number >= next, "line {number} again");
+            missing += number - next;
+            next = number + 1;
+        }
+        missing += 360_000 - next;
+        let followed = follow.wait_with_output().await.unwrap();
+        let complaints = String::from_utf8(followed.stderr).unwrap();
+        assert_eq!(followed.status.code(), Some(0), "{complaints}");
+        println!("{missing} lines are missing: {complaints}");
+        let is_warned = complaints.contains("lines of pod chatty-coordinator after 20");
+        assert_eq!(
+            is_warned,
+            missing > 0,
+            "{missing} lines are missing: {complaints}"
+        );
     })
     .await;
 }
