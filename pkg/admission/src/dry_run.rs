@@ -26,7 +26,7 @@ use self::{
     field_map::FieldMap,
     pods::build_pods,
     response::{PodCheck, PodResponse, build_report, interpret_response, is_definite},
-    unknown_fields::reports_unknown_fields,
+    unknown_fields::{find_ignored_fields, reports_unknown_fields},
 };
 use crate::{
     error::{Error, Result},
@@ -149,9 +149,9 @@ impl DryRun {
             key.0
         );
         let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        let request = request.body(body.clone()).map_err(kube::Error::HttpError)?;
         let response = match self.client.request_text(request).await {
-            Ok(_) => Ok(()),
+            Ok(pod) => Ok(Arc::new(find_ignored_fields(&body, &pod))),
             Err(kube::Error::Api(status)) => Err(Arc::new(*status)),
             Err(error) => return Err(error),
         };
@@ -159,7 +159,8 @@ impl DryRun {
             let causes = response.as_ref().err().and_then(|s| s.details.as_ref());
             let causes = causes.into_iter().flat_map(|details| &details.causes);
             let sizes = causes.map(|cause| cause.field.len() + cause.message.len());
-            let size = key.0.len() + sizes.sum::<usize>();
+            let ignored = response.iter().flat_map(|ignored| ignored.iter());
+            let size = key.0.len() + sizes.chain(ignored.map(String::len)).sum::<usize>();
             self.responses
                 .insert_at(key, response.clone(), size, sent_at);
         }

@@ -15,8 +15,8 @@ const MAX_MESSAGE_LEN: usize = 1_024;
 /// Maximum number of faults of one object.
 const MAX_FAULTS: usize = 1_000;
 
-/// The response to the creation of a pod: accepted, or a failure.
-pub(super) type PodResponse = Result<(), Arc<Status>>;
+/// The response to the creation of a pod: accepted without these fields, or a failure.
+pub(super) type PodResponse = Result<Arc<Vec<String>>, Arc<Status>>;
 
 /// The effect of policies that deny pods: admission plugins and other webhooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,8 +31,9 @@ pub enum PolicyDenials {
 /// The meaning of an response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodCheck {
-    /// The API server would create the pod.
-    Accepted,
+    /// The API server would create the pod, without these fields. They are `None` if the response does
+    /// not have the pod.
+    Accepted(Option<Vec<String>>),
     /// The API server never creates this pod.
     Invalid(Vec<Fault>),
     /// A policy denies the pod now; the message says why.
@@ -60,8 +61,12 @@ fn is_invalid(status: &Status) -> bool {
 
 /// The meaning of an response, with the fields of the object.
 pub(super) fn interpret_response(response: &PodResponse, fields: &FieldMap) -> PodCheck {
-    let Err(status) = response else {
-        return PodCheck::Accepted;
+    let status = match response {
+        Ok(ignored) => {
+            let ignored = ignored.iter().map(|field| fields.object_field(field));
+            return PodCheck::Accepted(Some(ignored.collect()));
+        }
+        Err(status) => status,
     };
     let message = &status.message;
     match status.code {
@@ -70,7 +75,7 @@ pub(super) fn interpret_response(response: &PodResponse, fields: &FieldMap) -> P
             PodCheck::Invalid(faults_of_decoding(message, fields))
         }
         // The pod exists because the job runs. The API server finds that out last.
-        409 if status.reason == "AlreadyExists" => PodCheck::Accepted,
+        409 if status.reason == "AlreadyExists" => PodCheck::Accepted(None),
         403 | 422 => PodCheck::Denied(message.clone()),
         400..500 if is_denial(message) => PodCheck::Denied(message.clone()),
         _ => PodCheck::Unknown(message.clone()),
@@ -136,7 +141,8 @@ pub(super) fn build_report(
     let mut report = DryRunReport::default();
     for (template, check) in checks {
         match check {
-            PodCheck::Accepted => {}
+            PodCheck::Accepted(None) => {}
+            PodCheck::Accepted(Some(ignored)) => report.accepted.push((template, ignored)),
             PodCheck::Invalid(faults) => {
                 for fault in faults {
                     // Pods of several roles have the same volumes of the job.
@@ -284,7 +290,7 @@ mod tests {
         ] {
             let response = failure(code, reason, message, causes);
             let check = match interpret_response(&response, &fields()) {
-                PodCheck::Accepted => "accepted",
+                PodCheck::Accepted(_) => "accepted",
                 PodCheck::Invalid(_) => "invalid",
                 PodCheck::Denied(_) => "denied",
                 PodCheck::Unknown(_) => "unknown",
@@ -293,8 +299,10 @@ mod tests {
             let is_cached = code == 422 && expected == "invalid";
             assert_eq!(is_definite(&response), is_cached, "{code} {message}");
         }
-        assert_eq!(interpret_response(&Ok(()), &fields()), PodCheck::Accepted);
-        assert!(is_definite(&Ok(())));
+        let ignored = || Ok(Arc::new(vec!["spec.new".to_owned()]));
+        let in_template = PodCheck::Accepted(Some(vec!["T.spec.new".to_owned()]));
+        assert_eq!(interpret_response(&ignored(), &fields()), in_template);
+        assert!(is_definite(&ignored()));
     }
 
     #[test]
@@ -340,7 +348,7 @@ mod tests {
     fn checks_are_merged_without_repetitions() {
         let fault = |field| Fault::required(field, "x");
         let checks = vec![
-            ("A".to_owned(), PodCheck::Accepted),
+            ("A".to_owned(), PodCheck::Accepted(None)),
             (
                 "B".to_owned(),
                 PodCheck::Invalid(vec![fault("f"), fault("f"), fault("g")]),

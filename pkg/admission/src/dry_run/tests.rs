@@ -26,7 +26,14 @@ async fn run(dry_run: &DryRun, object: ValidObject) -> DryRunReport {
 async fn declared_role_is_asked_once_within_cache_ttl() {
     let (mock, dry_run) = new_dry_run(MockRequest::created);
     for (name, uid, expected) in [("j", "1", 3), ("j", "2", 3), ("k", "2", 6)] {
-        assert_eq!(run(&dry_run, job(name, uid)).await, DryRunReport::default());
+        let report = run(&dry_run, job(name, uid)).await;
+        let accepted = ["coordinator", "collector", "learner"];
+        let accepted = accepted.map(|role| (format!("spec.{role}.template"), Vec::new()));
+        let expected_report = DryRunReport {
+            accepted: accepted.to_vec(),
+            ..DryRunReport::default()
+        };
+        assert_eq!(report, expected_report);
         let requests = mock.requests();
         assert_eq!(requests.len(), expected);
         for request in requests {

@@ -1,6 +1,7 @@
 //! Fields of pod templates that this program does not know. See docs/decisions/0033.
 
 use di_api::validation::Fault;
+use serde_json::Value;
 
 use crate::review::DryRunReport;
 
@@ -13,10 +14,44 @@ pub(super) fn reports_unknown_fields(minor: &str) -> Option<bool> {
     Some(minor.parse::<u32>().ok()? >= FIRST_STRICT_MINOR)
 }
 
+/// Returns the fields of a pod that the pod in the response does not have: the API server does not
+/// know them, or they are empty.
+pub(super) fn find_ignored_fields(sent: &[u8], created: &str) -> Vec<String> {
+    let mut ignored = Vec::new();
+    if let (Ok(sent), Ok(created)) = (serde_json::from_slice(sent), serde_json::from_str(created)) {
+        add_ignored_fields(&sent, &created, "", &mut ignored);
+    }
+    ignored
+}
+
+fn add_ignored_fields(sent: &Value, created: &Value, path: &str, ignored: &mut Vec<String>) {
+    let fields: Vec<(String, &Value, Option<&Value>)> = match sent {
+        Value::Object(fields) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            let fields = fields.iter();
+            fields
+                .map(|(name, value)| (format!("{path}{dot}{name}"), value, created.get(name)))
+                .collect()
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items
+                .map(|(i, value)| (format!("{path}[{i}]"), value, created.get(i)))
+                .collect()
+        }
+        _ => return,
+    };
+    for (path, value, created) in fields {
+        match created {
+            Some(created) => add_ignored_fields(value, created, &path, ignored),
+            None => ignored.push(path),
+        }
+    }
+}
+
 impl DryRunReport {
     /// Adds the fields that this program does not know. An API server that reports unknown fields
-    /// has accepted those that it did not report; an older one is not newer than this program, so
-    /// it does not know them either.
+    /// has accepted those that it did not report. An older one ignores them.
     pub(super) fn add_unknown_fields(mut self, unknown: Vec<Fault>, strict: Option<bool>) -> Self {
         match strict {
             Some(true) => {
@@ -27,10 +62,24 @@ impl DryRunReport {
                     }
                 }
             }
-            Some(false) => self.faults.extend(unknown),
+            Some(false) => {
+                let unknown = unknown
+                    .into_iter()
+                    .filter(|fault| !self.keeps_field(&fault.field));
+                let unknown: Vec<_> = unknown.collect();
+                self.faults.extend(unknown);
+            }
             None => self.warnings.extend(unknown.iter().map(Fault::to_string)),
         }
         self
+    }
+
+    /// Whether the API server creates a pod with this field of the object.
+    fn keeps_field(&self, field: &str) -> bool {
+        self.accepted.iter().any(|(template, ignored)| {
+            let is_of_pod = field.starts_with(template) || field.starts_with("spec.volumes[");
+            is_of_pod && !ignored.iter().any(|other| other == field)
+        })
     }
 }
 
@@ -62,6 +111,14 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_the_response_lacks_are_ignored() {
+        let sent = br#"{"spec": {"a": 1, "b": {"c": [{"d": 1, "e": 2}]}}, "f": {}}"#;
+        let created = r#"{"spec": {"a": 2, "b": {"c": [{"d": 1}, {}], "new": 3}}}"#;
+        assert_eq!(find_ignored_fields(sent, created), ["f", "spec.b.c[0].e"]);
+        assert_eq!(find_ignored_fields(sent, "no JSON"), [""; 0]);
+    }
+
+    #[test]
     fn api_server_decides_about_unknown_fields() {
         let unknown =
             || ["a", "b"].map(|field| fault(FaultKind::UnknownPodField, field, "did you mean c?"));
@@ -76,6 +133,16 @@ mod tests {
         assert_eq!((strict.faults, strict.warnings.len()), (vec![a.clone()], 0));
         let old = DryRunReport::default().add_unknown_fields(unknown().to_vec(), Some(false));
         assert_eq!((old.faults, old.warnings.len()), (vec![a, b], 0));
+        let accepted = DryRunReport {
+            accepted: vec![
+                ("a".to_owned(), Vec::new()),
+                ("b".to_owned(), vec!["b".to_owned()]),
+            ],
+            ..DryRunReport::default()
+        };
+        let [_, b] = unknown();
+        let kept = accepted.add_unknown_fields(unknown().to_vec(), Some(false));
+        assert_eq!(kept.faults, [b]);
         let silent = DryRunReport::default().add_unknown_fields(unknown().to_vec(), None);
         assert_eq!(
             (silent.faults.len(), silent.warnings),

@@ -30,6 +30,8 @@ pub struct DryRunReport {
     pub denials: Vec<String>,
     /// The pods may be rejected.
     pub warnings: Vec<String>,
+    /// Templates whose pods the API server accepts, each with the fields that it ignores.
+    pub accepted: Vec<(String, Vec<String>)>,
 }
 
 impl Authorization {

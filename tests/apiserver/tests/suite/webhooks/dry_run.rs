@@ -171,7 +171,7 @@ async fn install_policy(space: &Space, policy: Policy) -> Arc<AtomicUsize> {
 async fn mistake_that_only_server_knows_is_rejected() {
     let space = Space::new().await;
     let webhooks = Webhooks::start_with_dry_run(&space, PolicyDenials::Warn).await;
-    // Kubernetes 1.20 knows neither gRPC probes nor ephemeral volumes nor files as variables.
+    // Kubernetes 1.20 knows neither gRPC probes nor files as variables.
     let mut probed = template();
     let main = &mut probed["spec"]["containers"][0];
     main["livenessProbe"] = json!({"grpc": {"port": 1}});
@@ -181,9 +181,7 @@ async fn mistake_that_only_server_knows_is_rejected() {
     ]);
     let volumes = json!([
         {"name": "v", "emptyDir": {}},
-        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-        }}}},
+        {"name": "scratch", "ephemeral": {}},
     ]);
     let spec = json!({"volumes": volumes, "collector": {"template": probed}});
     let rejected = submit(&space, &job("wrong", spec)).await;
@@ -197,7 +195,7 @@ async fn mistake_that_only_server_knows_is_rejected() {
     assert_eq!(
         fields,
         [
-            "spec.volumes[1]",
+            "spec.volumes[1].ephemeral.volumeClaimTemplate",
             "spec.collector.template.spec.containers[0].livenessProbe",
             "spec.collector.template.spec.containers[0].env[1].valueFrom",
         ],
@@ -218,6 +216,39 @@ async fn mistake_that_only_server_knows_is_rejected() {
     };
     let field = "spec.aggregator.template.spec.containers[0].livenessProbe: ";
     assert!(cause.starts_with(field), "{cause}");
+    webhooks.stop().await;
+}
+
+/// `readOnly` of ephemeral volumes was removed in Kubernetes 1.21, so our types do not know it.
+#[tokio::test]
+async fn field_that_only_server_knows_reaches_the_pod() {
+    let space = Space::new().await;
+    let webhooks = Webhooks::start_with_dry_run(&space, PolicyDenials::Warn).await;
+    let manager = space.manager("manager");
+    let claim = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let mut coordinator = template();
+    coordinator["spec"]["volumes"] = json!([
+        {"name": "scratch", "ephemeral": {"readOnly": true, "volumeClaimTemplate": claim}},
+    ]);
+    let spec = json!({"coordinator": {"template": coordinator}});
+    let submitted = submit(&space, &job("known", spec)).await;
+    assert_eq!(submitted.code, 201, "{submitted:?}");
+    assert_eq!(submitted.warnings, [""; 0]);
+    let namespace = &space.namespace;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/known-coordinator");
+    let pod: Value = eventually("the pod is created", async || {
+        let request = http::Request::get(&path).body(Vec::new()).unwrap();
+        let pod = space.client.request(request).await;
+        pod.map_err(|error| error.to_string())
+    })
+    .await;
+    assert_eq!(
+        pod["spec"]["volumes"][0]["ephemeral"]["readOnly"], true,
+        "{pod}"
+    );
+    manager.stop().await;
     webhooks.stop().await;
 }
 
