@@ -6,11 +6,12 @@ use di_admission::{
     Error,
     review::{ReviewOutcome, ReviewResponse, mutate, validate},
 };
-use di_api::validation;
+use di_api::{Failure, FailureRule, Role, find_rule, quantity, validation};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
 
 /// Field names that the validator knows, and some misspelt ones.
-const NAMES: [&str; 64] = [
+const NAMES: [&str; 74] = [
     "apiVersion",
     "kind",
     "metadata",
@@ -75,9 +76,19 @@ const NAMES: [&str; 64] = [
     "phase",
     "startTime",
     "plan",
+    "failureRules",
+    "failureTails",
+    "roles",
+    "onExitCodes",
+    "operator",
+    "values",
+    "onReasons",
+    "action",
+    "growMemory",
+    "factor",
 ];
 /// String values that are valid in some field.
-const STRING_VALUES: [&str; 24] = [
+const STRING_VALUES: [&str; 28] = [
     "",
     "di-container",
     "di-port",
@@ -102,6 +113,10 @@ const STRING_VALUES: [&str; 24] = [
     "\u{1F980}",
     "A_B",
     "2026-01-02T03:04:05Z",
+    "In",
+    "NotIn",
+    "OOMKilled",
+    "FailJob",
 ];
 /// Maximum depth of generated JSON.
 const MAX_DEPTH: usize = 12;
@@ -189,6 +204,10 @@ const JOB: &str = r#"{
     "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "metadata": {"name": "j", "namespace": "rl"},
     "spec": {
         "cleanPodPolicy": "Running",
+        "failureRules": [
+            {"name": "config", "onExitCodes": {"operator": "In", "values": [2, 127]}, "action": "FailJob"},
+            {"roles": ["collector"], "onReasons": ["OOMKilled"], "growMemory": {"factor": "1.5", "limit": "2Gi"}, "limit": 3}
+        ],
         "volumes": [{"name": "shared", "emptyDir": {}}],
         "coordinator": {"template": {"spec": {"containers": [{"name": "di-container", "image": "i",
             "env": [{"name": "A", "value": "b"}], "ports": [{"name": "di-port", "containerPort": 22273}],
@@ -256,7 +275,12 @@ fn check_validation(old: &Value, new: &Value) {
     let created = validation::validate_dijob(new).map(Some);
     for result in [created, validation::validate_dijob_update(old, new)] {
         match result {
-            Ok(job) => drop(job.map(|job| validation::job_warnings(&job.object))),
+            Ok(job) => {
+                if let Some(job) = job {
+                    validation::job_warnings(&job.object);
+                    check_failure_rules(&job.object.spec.failure_rules);
+                }
+            }
             Err(faults) => {
                 assert!(!validation::summarize_faults(&faults).is_empty());
                 assert!(!faults.is_empty(), "rejected without a fault");
@@ -274,6 +298,35 @@ fn check_validation(old: &Value, new: &Value) {
             di_api::default_patch(&defaulted).0.is_empty(),
             "defaulting twice changes something"
         );
+    }
+}
+
+/// The first rule that matches a failure is found, and memory only grows, up to its limit.
+fn check_failure_rules(rules: &[FailureRule]) {
+    for role in Role::ALL {
+        for exit_code in [None, Some(0), Some(1), Some(2), Some(137)] {
+            for reason in ["Error", "OOMKilled", "ErrImagePull"] {
+                let failure = Failure {
+                    role,
+                    exit_code,
+                    reason,
+                };
+                let first = rules.iter().find(|rule| rule.matches(failure));
+                let found = find_rule(rules, failure).map(|(_, rule)| rule);
+                assert_eq!(found, first, "{failure:?}");
+            }
+        }
+    }
+    for growth in rules.iter().filter_map(|rule| rule.grow_memory.as_ref()) {
+        let bytes = |quantity: &Quantity| quantity::parse_nanos(&quantity.0);
+        let current = Quantity("64Mi".to_owned());
+        if let Some(grown) = growth.next_memory(&current) {
+            assert!(bytes(&grown) > bytes(&current), "{growth:?}: {grown:?}");
+            assert!(
+                bytes(&grown) <= bytes(&growth.limit),
+                "{growth:?}: {grown:?}"
+            );
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
+    failure_rules::FailureRule,
     pod_template::PodTemplate,
     quantity,
     resources::{GPU_RESOURCE, ReplicaResources},
@@ -124,6 +125,12 @@ pub struct DIJobSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub backoff_limit: i32,
+
+    /// Rules for failures of pods, at most 20. The first rule that matches a failure is applied.
+    /// Default: none; every failure counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub failure_rules: Vec<FailureRule>,
 
     /// If true, the last log lines of a failed container di-container are stored in
     /// status.failures, for everyone who may read the job. Set it to false if logs may contain

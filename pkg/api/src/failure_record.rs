@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::role::Role;
+use crate::{failure_rules::FailureAction, role::Role};
 
 /// A failure of a pod. Failures with the same role, exit code and reason are one record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +29,12 @@ pub struct FailureRecord {
     pub at: Time,
     /// Number of failures.
     pub count: i32,
+    /// Name of the failure rule that matched. Unset if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Action of the rule; FailJob if its limit was exceeded; Count without a rule.
+    #[serde(default)]
+    pub action: FailureAction,
     /// The last lines of the container's log, at most 2048 bytes, without control characters. Unset
     /// if spec.failureTails is false or the kubelet has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@ mod crd;
 mod defaulting;
 mod dijob;
 mod failure_record;
+mod failure_rules;
 pub mod names;
 mod patch;
 mod pod_template;
@@ -28,10 +29,14 @@ pub use dijob::{
     LearnerSpec, ReplicaGroup,
 };
 pub use failure_record::FailureRecord;
+pub use failure_rules::{
+    ExitCodeOperator, ExitCodes, Failure, FailureAction, FailureRule, MemoryGrowth, RuleRole,
+    find_rule,
+};
 pub use patch::{guarded_patch, guarded_patches};
 pub use pod_template::PodTemplate;
 pub use reason::Reason;
-pub use resources::{GPU_RESOURCE, ReplicaResources};
+pub use resources::{GPU_RESOURCE, ReplicaResources, raise_memory};
 pub use role::Role;
 pub use status::{
     CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, Phase, PlanEntry, ReplicaCounts,

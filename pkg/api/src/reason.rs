@@ -42,6 +42,8 @@ reasons! {
     CoordinatorSucceeded,
     /// The coordinator failed and is not restarted.
     CoordinatorFailed,
+    /// A failure rule has failed the job.
+    FailureRule,
     /// The job ran longer than `spec.activeDeadlineSeconds`.
     DeadlineExceeded,
     /// The spec of the job is invalid.

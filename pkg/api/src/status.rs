@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::{
+    api::resource::Quantity,
+    apis::meta::v1::{Condition, MicroTime, Time},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +53,8 @@ pub struct DIJobStatus {
     /// repeated request gets the same response.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestRecord>,
-    /// The last failures of pods, newest first, at most ten. They remain after the pods are deleted.
+    /// The last failures of pods, newest first, at most ten. They remain after the pods are
+    /// deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureRecord>,
     /// Number of coordinator restarts that count against backoffLimit.
@@ -105,9 +109,20 @@ pub struct CoordinatorStatus {
     /// Earliest time at which the next pod is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// Number of failures that each failure rule with a limit has matched.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rule_matches: BTreeMap<String, i32>,
+    /// Memory of di-container, if a failure rule has increased it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
 }
 
 impl CoordinatorStatus {
+    /// Resets the pod and its delays, so that the next pod is created at once.
+    pub fn reset_pod(&mut self) {
+        (self.uid, self.attempt, self.not_before) = (None, 0, None);
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -263,12 +278,22 @@ pub struct PlanEntry {
     /// generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_key: Option<String>,
-    /// Whether this entry replaces a replica that the coordinator reported as failed.
+    /// Whether the coordinator reported the replaced replica as failed, and the failure rules have
+    /// not been applied yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reported: bool,
-    /// Whether the pod ended successfully. No other pod is created for this entry.
+    /// Whether the pod succeeded, or a failure rule counts it as succeeded. No other pod is created
+    /// for this entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
+    /// Number of failures of this index that each failure rule with a limit has matched. Those of a
+    /// learner group are in the entry of its aggregator.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rule_matches: BTreeMap<String, i32>,
+    /// Memory of di-container, if a failure rule has increased it; of each ddp learner in the entry
+    /// of its aggregator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
@@ -298,6 +323,8 @@ impl PlanEntry {
             request_key: None,
             reported: false,
             done: false,
+            rule_matches: BTreeMap::new(),
+            memory: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Messages follow Kubernetes' own (`spec.x: Invalid value: "y": …`) and suggest a fix.
 
+mod failure_rules;
 mod fault;
 mod image;
 mod names;

@@ -47,9 +47,9 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
-    /// An object of this job had lost the label that the watch selects by.
+    /// An object of this job has lost the label that the watch selects by, so it is deleted.
     #[error(
-        "{kind} {name} of this job did not have its labels {}; it is being deleted, then it is created again",
+        "{kind} {name} of this job has lost its labels {}; it is deleted and created again",
         di_api::names::labels::SELECTOR
     )]
     OwnObjectNotWatched {

@@ -1,12 +1,10 @@
 //! State of a job that the reconciler keeps in memory between reconciles.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use di_api::DIJobStatus;
+use jiff::Timestamp;
 
-use crate::{
-    EventRecord, ReconcileError, debounce::WriteSchedule, deferred_creates::DeferredCreates,
-};
+use crate::{ReconcileError, Step, debounce::WriteSchedule, deferred_creates::DeferredCreates};
 
 /// In-memory state of one job. If a restart loses it, reconciles only become slower.
 #[derive(Clone, Debug, Default)]
@@ -17,8 +15,11 @@ pub(crate) struct JobState {
     pub last_error: Option<ReconcileError>,
     pub deferred_creates: Arc<DeferredCreates>,
     pub write_schedule: WriteSchedule,
-    /// Status and events of a write that got no response. See `status_writer.rs`.
-    pub unacknowledged: Option<Arc<(DIJobStatus, Vec<EventRecord>)>>,
+    /// Time since which a pod waits with a reason, by pod UID. A restart loses it: rules that match
+    /// waiting containers then apply up to a minute later.
+    pub waiting_since: Arc<HashMap<String, Timestamp>>,
+    /// The step whose status write got no response. See `status_writer.rs`.
+    pub unacknowledged: Option<Arc<Step>>,
     /// True if no retry can help, because the job or its namespace is being deleted.
     pub terminal: bool,
 }

@@ -4,7 +4,7 @@ mod job_counts;
 
 use std::time::Instant;
 
-use di_api::Reason;
+use di_api::{FailureAction, Reason, Role};
 use di_cache::WatchErrors;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -34,6 +34,7 @@ pub struct Metrics {
     pub(crate) writes: Family<WriteLabels, Counter>,
     pub(crate) events: Family<ReasonLabel, Counter>,
     pub(crate) queue_errors: Counter,
+    pod_failures: Family<FailureLabels, Counter>,
     pub(crate) watch_errors: WatchErrors,
 }
 
@@ -49,6 +50,46 @@ impl From<Reason> for ReasonLabel {
         }
     }
 }
+
+/// Labels of failures of pods.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    role: &'static str,
+    reason: &'static str,
+    action: &'static str,
+}
+
+impl FailureLabels {
+    fn all() -> impl Iterator<Item = Self> {
+        let actions = FailureAction::ALL.into_iter();
+        let reasons = FAILURE_REASONS.into_iter().chain(["Other"]);
+        let pairs =
+            actions.flat_map(move |action| reasons.clone().map(move |reason| (reason, action)));
+        pairs.flat_map(|(reason, action)| Role::ALL.map(|role| Self::new(role, reason, action)))
+    }
+
+    fn new(role: Role, reason: &str, action: FailureAction) -> Self {
+        let known = FAILURE_REASONS.into_iter().find(|known| *known == reason);
+        Self {
+            role: role.label(),
+            reason: known.unwrap_or("Other"),
+            action: action.as_str(),
+        }
+    }
+}
+
+/// Reasons of failures in metrics. All others are `Other`: container runtimes define more reasons.
+const FAILURE_REASONS: [&str; 9] = [
+    "Error",
+    "OOMKilled",
+    "Evicted",
+    "DeadlineExceeded",
+    "StartError",
+    "ContainerCannotRun",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+];
 
 /// Labels of a request, named as in RBAC rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +119,12 @@ impl Metrics {
         // Each series starts at 0, so that `increase()` counts the first event too.
         let resources = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
         let watch_errors = WatchErrors::register(registry, resources);
+        let pod_failures = Family::<FailureLabels, Counter>::default();
+        let description = "Number of failures of pods by role, reason, and action of the failure rule, Count without one";
+        registry.register("di_failures", description, pod_failures.clone());
+        for labels in FailureLabels::all() {
+            pod_failures.get_or_create_owned(&labels);
+        }
         let registry = registry.sub_registry_with_prefix("di_controller");
         let jobs = JobCounts::default();
         registry.register_collector(Box::new(jobs.clone()));
@@ -143,7 +190,16 @@ impl Metrics {
             writes,
             events,
             queue_errors,
+            pod_failures,
             watch_errors,
+        }
+    }
+
+    /// Counts failures of pods.
+    pub(crate) fn count_failures(&self, failures: &[(Role, String, FailureAction)]) {
+        for (role, reason, action) in failures {
+            let labels = FailureLabels::new(*role, reason, *action);
+            self.pod_failures.get_or_create_owned(&labels).inc();
         }
     }
 

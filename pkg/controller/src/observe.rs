@@ -1,6 +1,6 @@
 //! Observes a job: everything that one step is computed from.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use di_cache::{JobRef, Key, View};
 use di_plan::{PodView, RandomSuffixes, controlling_job};
@@ -10,12 +10,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 
 use crate::{
-    Observed, Step, apply::PARALLEL_REQUESTS, context::Context, error::Result, step::step,
+    Observed, Step,
+    apply::PARALLEL_REQUESTS,
+    context::Context,
+    error::Result,
+    step::{step, waiting_reason},
 };
 
 /// Reads the caches.
 pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
     let now = (context.settings.clock)();
+    // Times in Kubernetes objects are whole seconds.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
     let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
     // The watch has reported these pods as deleted.
@@ -25,8 +31,10 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
             |uid: &String| context.pods.was_deleted(uid) && !context.pods.may_be_unlabeled(uid);
         entry.uid.as_ref().is_some_and(is_deleted)
     });
+    let pods = context.pods.list_by_job(key);
     Observed {
-        pods: context.pods.list_by_job(key),
+        waiting_since: update_waiting_since(context, key, &job, &pods, now),
+        pods,
         services: context.services.list_by_job(key),
         nodes: context.nodes.list_all(),
         aggregator: context.aggregators.template_for(&key.0),
@@ -34,10 +42,35 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
         final_coordinator_state: coordinator_uid.and_then(|uid| context.pods.final_state(uid)),
         unlabeled_pods: HashMap::new(),
         live_reads: deleted.map(|entry| (entry.name.clone(), false)).collect(),
-        // Times in Kubernetes objects are whole seconds.
-        now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+        now,
         job,
     }
+}
+
+/// Records the time since which each pod waits with a reason. Only failure rules need it. A restart
+/// of the process resets it.
+fn update_waiting_since(
+    context: &Context,
+    key: &Key,
+    job: &JobRef,
+    pods: &[PodView],
+    now: Timestamp,
+) -> HashMap<String, Timestamp> {
+    if job.spec.failure_rules.is_empty() {
+        return HashMap::new();
+    }
+    let before = context.job_state(key).waiting_since;
+    // A container that crashes repeatedly runs for moments.
+    let crashes_again = |pod: &&PodView| pod.crash_loop.is_some() && before.contains_key(&pod.uid);
+    let waiting = pods.iter();
+    let waiting = waiting.filter(|pod| waiting_reason(pod).is_some() || crashes_again(pod));
+    let since: HashMap<_, _> = waiting
+        .map(|pod| (pod.uid.clone(), *before.get(&pod.uid).unwrap_or(&now)))
+        .collect();
+    if since != *before {
+        context.update_state(key, |state| state.waiting_since = Arc::new(since.clone()));
+    }
+    since
 }
 
 /// Computes the step.

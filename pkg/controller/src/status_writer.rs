@@ -129,12 +129,12 @@ pub(crate) async fn write_status_and_emit(
             context.update_state(key, |state| {
                 state.write_schedule.record_write(Instant::now());
             });
-            context.queue_events(job, &step.events);
+            emit(context, job, &step);
             Ok(context.jobs.record_write(written))
         }
         Err(error) => {
             if error.outcome_unknown() {
-                let unacknowledged = Arc::new((step.status, step.events));
+                let unacknowledged = Arc::new(step);
                 context.update_state(key, |state| state.unacknowledged = Some(unacknowledged));
             }
             Err(error)
@@ -142,7 +142,13 @@ pub(crate) async fn write_status_and_emit(
     }
 }
 
-/// Reads the job after a status write without response. If the write succeeded, queues its
+/// Queues the events of a written step, and counts its failures.
+fn emit(context: &Context, job: &DIJob, step: &Step) {
+    context.queue_events(job, &step.events);
+    context.metrics.count_failures(&step.failures);
+}
+
+/// Reads the job after a status write without response. If the write succeeded, emits its
 /// events: the next step would not find them again. In any case it updates the cache, as no step
 /// may start from the old job.
 pub(crate) async fn replay_unacknowledged(context: &Context, key: &Key) -> Result<()> {
@@ -155,10 +161,9 @@ pub(crate) async fn replay_unacknowledged(context: &Context, key: &Key) -> Resul
         .get("dijobs", operation, api.get_opt(&key.1))
         .await?;
     context.update_state(key, |state| state.unacknowledged = None);
-    let (status, events) = &*unacknowledged;
     if let Some(job) = job {
-        if job.status.as_ref() == Some(status) {
-            context.queue_events(&job, events);
+        if job.status.as_ref() == Some(&unacknowledged.status) {
+            emit(context, &job, &unacknowledged);
         }
         context.jobs.record_write(job);
     }

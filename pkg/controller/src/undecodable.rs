@@ -91,6 +91,7 @@ fn readable_end(job: &DynamicObject) -> Option<DIJob> {
         suspend: false,
         active_deadline_seconds: None,
         backoff_limit: 0,
+        failure_rules: Vec::new(),
         failure_tails: true,
     };
     let mut ended = DIJob::new(&job.name_any(), spec);

@@ -2,12 +2,13 @@ mod pod_spec_editor;
 
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, Ddp, PlanEntry, PodTemplate, Role, names};
+use di_api::{DIJob, Ddp, PlanEntry, PodTemplate, Role, names, raise_memory};
 use k8s_openapi::{
     api::core::v1::{
         EnvVar, Pod, PodSpec, PodStatus, ResourceRequirements, Service, ServicePort, ServiceSpec,
     },
     apimachinery::pkg::{
+        api::resource::Quantity,
         apis::meta::v1::{ObjectMeta, OwnerReference},
         util::intstr::IntOrString,
     },
@@ -19,6 +20,7 @@ use serde_json::{Map, Value};
 use self::pod_spec_editor::PodSpecEditor;
 use crate::{
     job::Job,
+    ops::{aggregator_of, find_entry},
     ports::{master_port, port_of_entry, replica_ports},
     resource_share::ResourceShare,
 };
@@ -100,6 +102,9 @@ pub fn build_pod(
                 take_share(resources, share);
             }
             entry.resources.apply_to(resources);
+            if let Some(memory) = grown_memory(job, entry) {
+                raise_memory(resources, memory);
+            }
         });
     }
     spec.prepend_env(&build_env(job, entry, settings));
@@ -113,6 +118,13 @@ pub fn build_pod(
         spec: spec.into_fields(),
         status: None,
     })
+}
+
+/// The memory that a failure rule has given to an entry, or to the learner group of a ddp learner.
+fn grown_memory<'a>(job: &'a DIJob, entry: &'a PlanEntry) -> Option<&'a Quantity> {
+    let plan = job.status.as_ref().map(|status| &*status.plan);
+    let owner = aggregator_of(entry).and_then(|name| find_entry(plan.unwrap_or_default(), name));
+    owner.unwrap_or(entry).memory.as_ref()
 }
 
 /// Builds the headless service of a plan entry. It publishes the address of the pod before the pod

@@ -61,6 +61,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         disrupted: false,
         exceeded_disk_limit: false,
         node: None,
+        memory: None,
         ips: Some([ip.parse().unwrap()].into()),
         port: role.default_port(),
         created: None,

@@ -142,14 +142,18 @@ pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
     services.iter().map(ResourceExt::name_any).collect()
 }
 
-/// Returns the log of a pod.
+/// Returns the log of the main container of a pod.
 ///
 /// # Panics
 /// If there is no log.
 pub async fn logs(namespace: &Namespace, pod: &str) -> String {
+    let params = LogParams {
+        container: Some(names::MAIN_CONTAINER.to_owned()),
+        ..LogParams::default()
+    };
     namespace
         .api::<Pod>()
-        .logs(pod, &LogParams::default())
+        .logs(pod, &params)
         .await
         .expect("logs")
 }

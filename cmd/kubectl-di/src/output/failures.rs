@@ -19,7 +19,10 @@ pub fn failure_line(failure: &FailureRecord, now: Timestamp) -> String {
         ..=1 => format!("{age} ago"),
         count => format!("{count} times, last {age} ago"),
     };
-    format!("{pod}{node}: {reason}{code}, {count}")
+    let rule = failure.rule.iter();
+    let rule = rule.map(|rule| format!("; rule {rule}: {}", failure.action.as_str()));
+    let rule = rule.collect::<String>();
+    format!("{pod}{node}: {reason}{code}, {count}{rule}")
 }
 
 /// The last `max` log lines of a failure.

@@ -5,10 +5,10 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    Cluster, Deadline, DryRun, PreparedObject, WaitState, prepare_objects, started_state,
+    Cluster, Deadline, Document, DryRun, PreparedObject, WaitState, prepare_objects, started_state,
     succeeded_state, wait_for_job,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     flags::{
@@ -67,6 +67,31 @@ pub struct Create {
     /// Interrupting the command does not change the job
     #[arg(long, conflicts_with = "timeout")]
     follow: bool,
+    /// Fail the job as soon as any pod exits with 2, 64, 78, 126 or 127: a wrong flag, a wrong
+    /// configuration, or a command that cannot run. Adds this to spec.failureRules as the first
+    /// rule
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+/// Adds the rule of --fail-fast to a job, before its own rules.
+fn add_fail_fast_rule(document: &mut Document) {
+    let object = &mut document.object;
+    if object["kind"] != "DIJob" || !object["spec"].is_object() {
+        return;
+    }
+    // Misuse of shell commands, and EX_USAGE and EX_CONFIG of sysexits.h.
+    let codes = json!({"operator": "In", "values": [2, 64, 78, 126, 127]});
+    let rule = json!({"name": "fail-fast", "onExitCodes": codes, "action": "FailJob"});
+    let rules = &mut object["spec"]["failureRules"];
+    if rules.is_null() {
+        *rules = json!([]);
+    }
+    // Validation rejects anything but a list.
+    if let Some(rules) = rules.as_array_mut() {
+        rules.retain(|other| other["name"] != rule["name"]);
+        rules.insert(0, rule);
+    }
 }
 
 impl Create {
@@ -77,13 +102,16 @@ impl Create {
             "-f cannot be combined with NAME or the flags that replace a manifest"
         );
         let from_flags = self.job.to_document(&resources)?;
-        let documents = match (from_flags, self.manifests.are_given()) {
+        let mut documents = match (from_flags, self.manifests.are_given()) {
             (Some(document), _) => vec![document],
             (None, true) => self.manifests.read_documents()?,
             (None, false) => bail!(
                 "must specify one of -f and NAME; kubectl di create NAME --image=IMAGE needs no manifest"
             ),
         };
+        if self.fail_fast {
+            documents.iter_mut().for_each(add_fail_fast_rule);
+        }
         let dry_run = self.dry_run.get();
         let cluster = match globals.connect().await {
             // A client dry run needs no cluster: our own kinds are checked locally.

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
-use di_api::Reason;
+use di_api::{FailureAction, Reason};
 use di_client::{Cluster, Deadline, Error, Job, WaitCondition, get_job, wait_for_job};
 
 use crate::{
@@ -80,14 +80,23 @@ impl Wait {
 
 /// Prints the last log lines to stderr if the failure of a pod has failed the job.
 async fn print_last_failure(cluster: &Cluster, name: &str) {
-    let job = get_job(cluster, name).await.ok();
-    let reason = Some(Reason::CoordinatorFailed.as_str());
-    let job = job.filter(|job| job.status.reason.as_deref() == reason);
-    let failure = job.as_ref().and_then(|job| job.status.failures.first());
-    for line in failure
-        .iter()
-        .flat_map(|failure| tail_lines(failure, usize::MAX))
-    {
+    let Ok(job) = get_job(cluster, name).await else {
+        return;
+    };
+    let mut failures = job.status.failures.iter();
+    let reason = job.status.reason.as_deref();
+    let failure = if reason == Some(Reason::CoordinatorFailed.as_str()) {
+        failures.next()
+    } else if reason == Some(Reason::FailureRule.as_str()) {
+        failures.find(|failure| failure.action == FailureAction::FailJob)
+    } else {
+        None
+    };
+    let Some(failure) = failure.filter(|failure| failure.tail.is_some()) else {
+        return;
+    };
+    eprintln!("The last lines of the log of pod {}:", failure.pod);
+    for line in tail_lines(failure, usize::MAX) {
         eprintln!("{line}");
     }
 }

@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 
 use crate::plugin::Plugin;
 
+fn failure(pod: &str, role: &str, code: i32, count: i32, action: &str) -> Value {
+    json!({
+        "pod": pod, "role": role, "uid": "u", "node": "node-1", "exitCode": code,
+        "reason": "Error", "at": "2026-01-01T00:00:00Z", "count": count, "action": action,
+        "tail": format!("usage: train\nerror: code {code}"),
+    })
+}
+
 /// Creates a failed job without pods.
 async fn failed_job() -> Plugin {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 1)).await;
-    let failure = |pod: &str, role: &str, code: i32, count: i32| {
-        json!({
-            "pod": pod, "role": role, "uid": "u", "node": "node-1", "exitCode": code,
-            "reason": "Error", "at": "2026-01-01T00:00:00Z", "count": count,
-            "tail": format!("usage: train\nerror: code {code}"),
-        })
-    };
     let status = json!({"status": {"phase": "Failed", "reason": "CoordinatorFailed", "failures": [
-        failure("j-coordinator", "Coordinator", 2, 1),
-        failure("j-collector-x7k2p", "Collector", 137, 3),
+        failure("j-coordinator", "Coordinator", 2, 1, "Count"),
+        failure("j-collector-x7k2p", "Collector", 137, 3, "Count"),
     ]}});
     let (params, patch) = (PatchParams::default(), Patch::Merge(status));
     let jobs = plugin.space.jobs();
@@ -64,12 +65,25 @@ async fn logs_and_wait_print_stored_lines() {
         );
         assert!(shown.stderr.contains("is deleted"), "{shown}");
     }
-    let none = plugin.run(&["logs", "j", "--role", "learner"]).await;
-    assert_eq!(none.code, Some(1), "{none}");
+    for words in [["--role", "learner"], ["--container", "sidecar"]] {
+        let none = plugin.run(&[&["logs", "j"][..], &words].concat()).await;
+        assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none}");
+    }
     let ended = plugin.run(&["wait", "j", "--for=phase=Succeeded"]).await;
     assert_eq!(ended.code, Some(1), "{ended}");
     assert!(
         ended.stderr.ends_with("usage: train\nerror: code 2\n"),
         "{ended}"
     );
+    // The failure that a rule has named, which is not the last one.
+    let rule = json!({"status": {"reason": "FailureRule", "failures": [
+        failure("j-coordinator", "Coordinator", 1, 1, "Count"),
+        failure("j-collector-x7k2p", "Collector", 2, 1, "FailJob"),
+    ]}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(rule));
+    let jobs = plugin.space.jobs();
+    jobs.patch_status("j", &params, &patch).await.unwrap();
+    let ended = plugin.run(&["wait", "j", "--for=phase=Succeeded"]).await;
+    let lines = "pod j-collector-x7k2p:\nusage: train\nerror: code 2\n";
+    assert!(ended.stderr.ends_with(lines), "{ended}");
 }

@@ -66,6 +66,7 @@ fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
         active_deadline_seconds: None,
         ttl_seconds_after_finished: None,
         backoff_limit: 0,
+        failure_rules: Vec::new(),
         failure_tails: true,
     };
     let mut job = DIJob::new(&config.name_any(), spec);

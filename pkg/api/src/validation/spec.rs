@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
 use super::{
+    failure_rules,
     fault::{Fault, Faults},
     names,
     path::{Path, SPEC},
@@ -113,6 +114,7 @@ fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
         check_groups(declared.groups, &part, faults);
     }
     check_total_replicas(spec, faults);
+    failure_rules::check_rules(&spec.failure_rules, faults);
     check_learner_gpus(spec, templates, faults);
     let limit = Some(spec.backoff_limit);
     check_not_negative(limit, &SPEC.child("backoffLimit"), faults);

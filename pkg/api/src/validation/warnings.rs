@@ -9,6 +9,7 @@ use super::{quantities, strict_decode::Decoded};
 use crate::{
     aggregator_config::AggregatorConfig,
     dijob::{CleanPodPolicy, DIJob},
+    failure_rules::FailureRule,
     names::{AGGREGATOR_CONFIG, labels},
     role::Role,
 };
@@ -43,6 +44,7 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
         if let Some(pod) = &template.spec {
             let field = format!("{field}.spec");
             warn_about_restarts(job, role, pod, &field, &mut warnings);
+            warn_about_exit_codes(job, role, pod, &field, &mut warnings);
             warn_about_preemption(job, pod, &field, &mut warnings);
         }
     }
@@ -161,6 +163,23 @@ fn warn_about_restarts(
     if job.spec.clean_pod_policy == CleanPodPolicy::None {
         warnings.push(format!(
             "{field}.restartPolicy: with Always and spec.cleanPodPolicy None, the pods keep running after the end of the job"
+        ));
+    }
+}
+
+fn warn_about_exit_codes(
+    job: &DIJob,
+    role: Role,
+    pod: &PodSpec,
+    field: &str,
+    warnings: &mut Vec<String>,
+) {
+    let policy = pod.restart_policy.as_deref().unwrap_or("Never");
+    let has_exit_codes = |rule: &FailureRule| rule.on_exit_codes.is_some() && rule.applies_to(role);
+    let first = job.spec.failure_rules.iter().position(has_exit_codes);
+    if let Some(i) = first.filter(|_| policy != "Never") {
+        warnings.push(format!(
+            "{field}.restartPolicy: with {policy}, the kubelet restarts failed containers, so spec.failureRules[{i}].onExitCodes does not match; set it to Never"
         ));
     }
 }

@@ -114,7 +114,8 @@ fn worst_pod_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Reaso
     Some((reason, format!("{name}: {message}{}", and_more(others))))
 }
 
-/// Returns deleted pods that block their names, or the suspension of the job, because of finalizers.
+/// Returns deleted pods that block their names, or the suspension of the job, because of
+/// finalizers.
 fn pods_with_finalizers<'a>(
     observed: &'a Observed,
     status: &'a DIJobStatus,

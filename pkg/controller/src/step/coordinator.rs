@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_api::{
-    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, find_condition,
+    ConditionType, FailureAction, Origin, Phase, PlanEntry, Reason, Role, find_condition,
     is_condition_true, names,
 };
 use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    failures::{describe_end, failure_of_pod, record_failures},
+    failures::{PodFailure, describe_end, end_of_pod, evaluate_failure, record_failures},
     loss,
     observed::Observed,
     outcome::{Action, EventRecord, Step},
@@ -42,20 +42,46 @@ pub(super) fn check_end(observed: &Observed, step: &mut Step) {
         finish_job(observed, step, Phase::Succeeded, reason, message);
         return;
     }
-    // A failed exit of a deleted or disrupted pod does not count against backoffLimit.
-    // See docs/decisions/0025.
-    let counts = !end.has_succeeded() && !is_ignored && !pod.deleting && pod.counts_as_failure();
-    if counts && step.status.restarts >= observed.job.spec.backoff_limit {
-        mark_created(observed, step);
-        record_failures(&mut step.status, failure_of_pod(observed, pod));
-        let message = match step.status.restarts {
-            0 => failure_message(observed, end),
-            1 => format!("{} after 1 restart", failure_message(observed, end)),
-            n => format!("{} after {n} restarts", failure_message(observed, end)),
-        };
-        let (phase, reason) = (Phase::Failed, Reason::CoordinatorFailed);
-        finish_job(observed, step, phase, reason, &message);
+    if end.has_succeeded() || is_ignored || pod.deleting {
+        return;
     }
+    let mut matches = step.status.coordinator.rule_matches.clone();
+    let failure = evaluate_failure(observed, pod, &end, &mut matches);
+    let restarts = step.status.restarts;
+    let (phase, reason, message) = match failure.record.action {
+        FailureAction::FailJob => (Phase::Failed, Reason::FailureRule, failure.job_failure()),
+        FailureAction::Done => {
+            let (reason, message) = (Reason::CoordinatorSucceeded, failure.job_failure());
+            (
+                Phase::Succeeded,
+                reason,
+                format!("{message}; the rule counts this as success"),
+            )
+        }
+        FailureAction::Count
+            if counts_against_limit(pod, &failure)
+                && restarts >= observed.job.spec.backoff_limit =>
+        {
+            let message = failure_message(observed, &end);
+            let message = match restarts {
+                0 => message,
+                1 => format!("{message} after 1 restart"),
+                n => format!("{message} after {n} restarts"),
+            };
+            (Phase::Failed, Reason::CoordinatorFailed, message)
+        }
+        FailureAction::Count | FailureAction::Ignore => return,
+    };
+    mark_created(observed, step);
+    record_failures(step, [failure.record]);
+    finish_job(observed, step, phase, reason, &message);
+}
+
+/// Returns true if a failure counts against `backoffLimit`. Disruptions by the cluster do not,
+/// unless a rule says so. See docs/decisions/0025.
+fn counts_against_limit(pod: &PodView, failure: &PodFailure) -> bool {
+    failure.record.action == FailureAction::Count
+        && (pod.counts_as_failure() || failure.record.rule.is_some())
 }
 
 /// Returns true if a previous job of the same name owns the coordinator's pod. The garbage
@@ -79,10 +105,10 @@ pub(super) fn exists_or_is_created(observed: &Observed, step: &Step) -> bool {
 
 /// Returns the ended coordinator pod and its end: the observed pod, or its final state if it was
 /// deleted before its end was observed.
-fn ended_coordinator(observed: &Observed) -> Option<(&PodView, &End)> {
+fn ended_coordinator(observed: &Observed) -> Option<(&PodView, End)> {
     let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     let pod = pod.or(observed.final_coordinator_state.as_ref())?;
-    Some((pod, pod.end.as_deref()?))
+    Some((pod, end_of_pod(observed, pod)?))
 }
 
 fn failure_message(observed: &Observed, end: &End) -> String {
@@ -97,7 +123,8 @@ pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
         let message = "the coordinator is not running yet";
         set_not_running(observed, step, Reason::CoordinatorPending, message);
     }
-    let entry = coordinator_entry(observed);
+    let mut entry = coordinator_entry(observed);
+    entry.memory.clone_from(&step.status.coordinator.memory);
     if observed.own_service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
@@ -109,6 +136,11 @@ pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
             }
             _ => {
                 if step.status.coordinator.uid.is_some() {
+                    let last = observed.final_coordinator_state.as_ref();
+                    let last = last.filter(|pod| !pod.deleting && !exit_is_ignored(step, pod));
+                    if let Some((pod, end)) = last.and_then(|pod| Some((pod, pod.end.as_ref()?))) {
+                        record_failure(observed, step, pod, end);
+                    }
                     let run_seconds = seconds_since_running_condition(observed, step);
                     record_loss(observed, step, run_seconds);
                 }
@@ -123,7 +155,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
         return;
     };
     mark_created(observed, step);
-    match &pod.end {
+    match end_of_pod(observed, pod) {
         // The exit code of a deleted pod does not count as a failure.
         _ if pod.deleting => {
             if step.status.coordinator.uid.as_ref() == Some(&pod.uid) {
@@ -136,7 +168,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
                 reset_phase(step);
             }
         }
-        Some(end) => restart_after_exit(observed, step, pod, end),
+        Some(end) => restart_after_exit(observed, step, pod, &end),
         // A pod with an ignored exit still runs if the job was resumed before its deletion.
         None if restart_requested(observed, pod) || exit_is_ignored(step, pod) => {
             restart_running(observed, step, pod);
@@ -194,11 +226,8 @@ fn track_running(observed: &Observed, step: &mut Step, pod: &PodView) {
 fn record_loss(observed: &Observed, step: &mut Step, run_seconds: Option<i64>) {
     let last = &mut step.status.coordinator;
     let (attempt, not_before) = next_attempt(last.attempt, run_seconds, observed.now);
-    *last = CoordinatorStatus {
-        uid: None,
-        attempt,
-        not_before,
-    };
+    last.uid = None;
+    (last.attempt, last.not_before) = (attempt, not_before);
 }
 
 /// Returns the delay before the next pod is created.
@@ -253,11 +282,7 @@ fn on_node_lost(observed: &Observed, step: &mut Step) {
 fn restart_after_exit(observed: &Observed, step: &mut Step, pod: &PodView, end: &End) {
     let failure = failure_message(observed, end);
     if !exit_is_ignored(step, pod) {
-        // Disruptions by the cluster do not count. See docs/decisions/0025.
-        if pod.counts_as_failure() {
-            step.status.restarts += 1;
-        }
-        record_failures(&mut step.status, failure_of_pod(observed, pod));
+        record_failure(observed, step, pod, end);
         record_loss(observed, step, pod_run_seconds(observed, step, pod));
         let message = match backoff_remaining(observed, step) {
             Some(delay) => format!("{failure}; restarting it in {} s", delay.as_secs()),
@@ -270,12 +295,23 @@ fn restart_after_exit(observed: &Observed, step: &mut Step, pod: &PodView, end: 
     step.status.phase = Some(Phase::Created);
     set_not_running(observed, step, Reason::CoordinatorRestarting, &failure);
     if restart_requested(observed, pod) {
-        step.status.coordinator = CoordinatorStatus::default();
+        step.status.coordinator.reset_pod();
     }
     match backoff_remaining(observed, step) {
         Some(delay) => step.requeue_within(delay),
         None => step.actions.push(Action::delete_pod(pod)),
     }
+}
+
+/// Records a failure after which the coordinator is restarted.
+fn record_failure(observed: &Observed, step: &mut Step, pod: &PodView, end: &End) {
+    let coordinator = &mut step.status.coordinator;
+    let failure = evaluate_failure(observed, pod, end, &mut coordinator.rule_matches);
+    coordinator.memory = failure.memory.clone().or(coordinator.memory.take());
+    if counts_against_limit(pod, &failure) {
+        step.status.restarts += 1;
+    }
+    record_failures(step, [failure.record]);
 }
 
 /// Returns true if the restart annotation has the UID of this pod. See docs/decisions/0014.
@@ -291,12 +327,19 @@ fn restart_running(observed: &Observed, step: &mut Step, pod: &PodView) {
     } else {
         "restarting the coordinator: its pod was created before the job was suspended"
     };
-    if !exit_is_ignored(step, pod) {
+    let is_new = !exit_is_ignored(step, pod);
+    if is_new {
         step.events
             .push(EventRecord::normal(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
-    step.status.coordinator = CoordinatorStatus::default();
+    if is_new || restart_requested(observed, pod) {
+        step.status.coordinator.reset_pod();
+    } else if let Some(delay) = backoff_remaining(observed, step) {
+        // A rule has counted its waiting container as failed, and now it runs.
+        step.requeue_within(delay);
+        return;
+    }
     step.status.phase = Some(Phase::Created);
     set_not_running(observed, step, Reason::CoordinatorRestarting, message);
     step.actions.push(Action::delete_pod(pod));
@@ -309,7 +352,7 @@ fn exit_is_ignored(step: &Step, pod: &PodView) -> bool {
 /// Records that the coordinator is about to be deleted: from now on its exit does not end
 /// the job, and is not a failure.
 pub(super) fn ignore_exit(observed: &Observed, step: &mut Step) {
-    step.status.coordinator = CoordinatorStatus::default();
+    step.status.coordinator.reset_pod();
     if let Some(pod) = observed.own_pod(&names::coordinator_name(&observed.job.name_any())) {
         step.status.failed_coordinator = Some(pod.uid.clone());
     }

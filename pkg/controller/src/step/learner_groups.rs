@@ -92,7 +92,7 @@ pub(super) fn partially_deleted(observed: &Observed, plan: &[PlanEntry]) -> Hash
 
 /// Returns the aggregators that lack some of their ddp learners: these were deleted before they
 /// were adopted.
-pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)> {
+pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss<'static>)> {
     wanted_aggregators(plan)
         .filter(|group| group_members(plan, &group.name).next().is_some())
         .filter(|group| {
@@ -105,7 +105,7 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
             let loss = ReplicaLoss {
                 cause: "lacks some of its ddp learners".to_owned(),
                 run_seconds: None,
-                failure: None,
+                failed: None,
             };
             (group.name.clone(), loss)
         })

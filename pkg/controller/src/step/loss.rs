@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use di_api::{FailureRecord, PlanEntry};
-use di_plan::{MAX_BACKOFF_SECONDS, PodView, Stage};
+use di_api::PlanEntry;
+use di_plan::{End, MAX_BACKOFF_SECONDS, PodView, Stage};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    failures::{describe_end, failure_of_pod},
+    failures::{describe_end, end_of_pod},
     observed::Observed,
 };
 
 /// Why a replica is replaced.
-pub(super) struct ReplicaLoss {
+pub(super) struct ReplicaLoss<'a> {
     /// Predicate for the message, after the name of the replica.
     pub cause: String,
     /// Run time of the pod, for the backoff.
     pub run_seconds: Option<i64>,
-    /// The failure, if the pod has failed.
-    pub failure: Option<FailureRecord>,
+    /// Pod and end, if the pod has failed.
+    pub failed: Option<(&'a PodView, End)>,
 }
 
 /// Returns why a created replica is replaced. `None` if it runs, or has completed.
-pub(super) fn find_loss(observed: &Observed, entry: &PlanEntry) -> Option<ReplicaLoss> {
+pub(super) fn find_loss<'a>(observed: &'a Observed, entry: &PlanEntry) -> Option<ReplicaLoss<'a>> {
     let max_run_seconds = entry
         .earliest_creation()
         .map(|from| observed.now.duration_since(from).as_secs());
@@ -32,28 +32,29 @@ pub(super) fn find_loss(observed: &Observed, entry: &PlanEntry) -> Option<Replic
         return Some(ReplicaLoss {
             cause: "was deleted".to_owned(),
             run_seconds: max_run_seconds,
-            failure: None,
+            failed: None,
         });
     };
     let run_seconds = pod.run_seconds(observed.now, max_run_seconds);
-    match (pod.stage(), &pod.end) {
+    match (pod.stage(), end_of_pod(observed, pod)) {
         // An eviction with exit code 0. No controller deletes or recreates such a pod.
         // See docs/decisions/0025.
         (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(ReplicaLoss {
             cause: "was evicted by its node and ended with exit code 0".to_owned(),
             run_seconds,
-            failure: None,
+            failed: None,
         }),
         (Stage::Succeeded, _) => None,
-        (Stage::Failed, Some(end)) => Some(ReplicaLoss {
-            cause: format!("failed: {}", describe_end(observed, end)),
+        (_, Some(end)) => Some(ReplicaLoss {
+            cause: format!("failed: {}", describe_end(observed, &end)),
             run_seconds,
-            failure: failure_of_pod(observed, pod),
+            // The exit code of a deleted pod is no failure.
+            failed: (!pod.deleting).then_some((pod, end)),
         }),
         _ if pod.deleting => Some(ReplicaLoss {
             cause: "is being deleted".to_owned(),
             run_seconds,
-            failure: None,
+            failed: None,
         }),
         _ => None,
     }

@@ -8,6 +8,7 @@
 //! | coordinator has ended | [`coordinator`]: the job ends, or the coordinator restarts |
 //! | suspended | [`ending`]: deletes pods and services, keeps the plan |
 //! | past its deadline | [`ending`]: fails |
+//! | a failure rule fails the job | [`failures`] |
 //! | active | [`coordinator`], then [`replicas`] and [`learner_groups`] |
 //! | ended | [`ending`]: cleans up, deletes the job after its TTL |
 //!
@@ -24,11 +25,13 @@ mod observed;
 mod outcome;
 mod phase;
 mod replicas;
+mod reported;
 
 use di_api::{ConditionType, DIJobStatus, Phase, Reason, find_condition, validation};
 use di_plan::Suffixes;
 
 pub(crate) use self::{
+    failures::waiting_reason,
     observed::{Observed, ReconcileError},
     outcome::{Action, EventRecord, Step, join_names},
 };
@@ -58,6 +61,7 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
         ending::clean_up(observed, &mut step);
     }
     step.actions.extend(delete_unlabeled(observed));
+    failures::requeue_for_waiting(observed, &mut step);
     counts::set_counts(observed, &mut step.status);
     conditions::set_conditions(observed, &mut step.status);
     step

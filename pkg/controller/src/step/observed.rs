@@ -29,6 +29,10 @@ pub(crate) struct Observed {
     /// Names and UIDs of the job's pods that have lost its label, from live reads. No watch shows
     /// them.
     pub unlabeled_pods: HashMap<String, String>,
+    /// Time since which a pod waits with a reason of [`waiting_reason`], by pod UID.
+    ///
+    /// [`waiting_reason`]: super::failures::waiting_reason
+    pub waiting_since: HashMap<String, Timestamp>,
     /// Results of live reads: pod name, and true if the pod exists. A cache may lag.
     pub live_reads: HashMap<String, bool>,
     /// The current time.

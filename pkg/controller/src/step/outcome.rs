@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{DIJobStatus, PlanEntry, Reason, Role};
+use di_api::{DIJobStatus, FailureAction, PlanEntry, Reason, Role};
 use di_plan::{PodView, ServiceView};
 
 /// Result of the step. The status is written first; the actions are applied once it is persisted.
@@ -14,6 +14,8 @@ pub(crate) struct Step {
     pub actions: Vec<Action>,
     /// Events since the status was last written.
     pub events: Vec<EventRecord>,
+    /// Failures since the status was last written, for the metric: role, reason and action.
+    pub failures: Vec<(Role, String, FailureAction)>,
     /// Delay of the next reconcile if nothing changes.
     pub requeue_after: Option<Duration>,
     /// Pods that must be read from the API server before the next decision, because the cache and
@@ -24,6 +26,24 @@ pub(crate) struct Step {
 impl Step {
     pub(crate) fn requeue_within(&mut self, delay: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
+    }
+
+    /// Emits an event for each replaced replica, given by name and message, or one for all above
+    /// [`MAX_LISTED_NAMES`]: many events would make the recorder drop others.
+    pub(super) fn emit_replaced(&mut self, replaced: Vec<(String, String)>) {
+        let messages: Vec<String> = if replaced.len() > MAX_LISTED_NAMES {
+            let names: Vec<_> = replaced.iter().map(|(name, _)| name.as_str()).collect();
+            let first_message = &replaced[0].1;
+            vec![format!(
+                "{} are replaced: {first_message}",
+                join_names(&names)
+            )]
+        } else {
+            replaced.into_iter().map(|(_, message)| message).collect()
+        };
+        let events = messages.into_iter();
+        let events = events.map(|message| EventRecord::warning(Reason::ReplicaReplaced, message));
+        self.events.extend(events);
     }
 }
 
@@ -131,7 +151,7 @@ impl EventRecord {
 }
 
 /// Maximum number of names in the message of an event.
-pub(super) const MAX_LISTED_NAMES: usize = 5;
+const MAX_LISTED_NAMES: usize = 5;
 
 /// Joins names for the message of an event. Names above the maximum are counted.
 pub(crate) fn join_names(names: &[&str]) -> String {

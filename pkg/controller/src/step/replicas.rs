@@ -1,9 +1,9 @@
 //! Collectors and learners: updates the plan, then creates and deletes pods and services to match
 //! it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use di_api::{EntryState, PlanEntry, Reason, Role, names};
+use di_api::{EntryState, Phase, PlanEntry, Reason, Role, names};
 use di_plan::{
     PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_deleted, drop_failed_history,
     find_entry, group_members, propagate_to_members, replace, sync_declared, trim_history,
@@ -12,14 +12,16 @@ use kube::ResourceExt;
 
 use super::{
     coordinator,
-    failures::record_failures,
+    failures::{GroupOutcome, after_ignored_failure, evaluate_group, record_failures},
     learner_groups::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
     },
-    loss::{backoff_remaining, find_loss, has_completed},
+    loss::{ReplicaLoss, backoff_remaining, find_loss, has_completed},
     observed::Observed,
-    outcome::{Action, EventRecord, MAX_LISTED_NAMES, Step, join_names},
+    outcome::{Action, EventRecord, Step, join_names},
+    phase::finish_job,
+    reported::{awaiting_report, evaluate_reported},
 };
 
 pub(super) fn reconcile_replicas(
@@ -41,8 +43,12 @@ pub(super) fn reconcile_replicas(
     );
     emit_adopted(&plan, &orphans, step);
     propagate_to_members(&mut plan);
+    if let Some(message) = evaluate_reported(observed, &mut plan, step) {
+        finish_job(observed, step, Phase::Failed, Reason::FailureRule, &message);
+        return;
+    }
     let partially_deleted = partially_deleted(observed, &plan);
-    record_pods(observed, &mut plan, &partially_deleted, step);
+    record_pods(observed, &mut plan, &partially_deleted);
     sync_declared(
         &observed.job,
         &mut plan,
@@ -50,11 +56,15 @@ pub(super) fn reconcile_replicas(
         suffixes,
         observed.now,
     );
-    replace_lost(observed, &mut plan, step, suffixes);
+    if let Some(message) = replace_lost(observed, &mut plan, step, suffixes) {
+        finish_job(observed, step, Phase::Failed, Reason::FailureRule, &message);
+        return;
+    }
     reconcile_learner_groups(observed, &mut plan, step, suffixes);
     trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
     let blocked_groups = blocked_groups(observed, &plan);
+    let awaiting_report = awaiting_report(&plan);
     let previous_coordinator_exists = coordinator::owned_by_previous_job(observed);
     let may_create_pods = coordinator::exists_or_is_created(observed, step);
     for entry in &plan {
@@ -62,6 +72,8 @@ pub(super) fn reconcile_replicas(
             // The replicas would connect to the previous job's coordinator at the same address.
             EntryState::Wanted if previous_coordinator_exists => {}
             EntryState::Wanted if blocked_groups.contains(group_owner(entry)) => {}
+            EntryState::Wanted | EntryState::Replaced
+                if awaiting_report.contains(group_owner(entry)) => {}
             EntryState::Wanted => {
                 ensure_pod_and_service(observed, &plan, entry, may_create_pods, step);
             }
@@ -149,46 +161,15 @@ fn emit_adopted(plan: &[PlanEntry], orphans: &[PodView], step: &mut Step) {
 
 /// Records the UID of each new pod in its entry. See docs/decisions/0004.
 ///
-/// Emits an event for each replacement that the endpoint planned. This happens once, as the UID is
-/// new once. A terminating pod was created before the job was suspended, and blocks its name.
-/// Only in a [partially deleted](partially_deleted) learner group it is recorded, so that the
-/// group is replaced.
-fn record_pods(
-    observed: &Observed,
-    plan: &mut [PlanEntry],
-    partially_deleted: &HashSet<String>,
-    step: &mut Step,
-) {
-    let mut replaced = Vec::new();
+/// A terminating pod was created before the job was suspended, and blocks its name. Only in a
+/// [partially deleted](partially_deleted) learner group it is recorded, so that the group is
+/// replaced.
+fn record_pods(observed: &Observed, plan: &mut [PlanEntry], partially_deleted: &HashSet<String>) {
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
         let pod = observed.own_pod(&entry.name);
         let pod = pod.filter(|pod| !pod.deleting || partially_deleted.contains(group_owner(entry)));
         entry.uid = pod.map(|pod| pod.uid.clone());
-        let new_uid = entry.uid.as_ref().filter(|_| entry.reported);
-        if let Some(old) = new_uid.and(entry.replaces.as_ref()) {
-            let message = format!("{old} was reported as failed; {} replaces it", entry.name);
-            replaced.push((old.clone(), message));
-        }
     }
-    emit_replaced(step, replaced);
-}
-
-/// Emits an event for each replaced replica, or one for all above [`MAX_LISTED_NAMES`]: many
-/// events would make the recorder drop others.
-fn emit_replaced(step: &mut Step, replaced: Vec<(String, String)>) {
-    let messages: Vec<String> = if replaced.len() > MAX_LISTED_NAMES {
-        let names: Vec<_> = replaced.iter().map(|(name, _)| name.as_str()).collect();
-        let first_message = &replaced[0].1;
-        vec![format!(
-            "{} are replaced: {first_message}",
-            join_names(&names)
-        )]
-    } else {
-        replaced.into_iter().map(|(_, message)| message).collect()
-    };
-    let events = messages.into_iter();
-    let events = events.map(|message| EventRecord::warning(Reason::ReplicaReplaced, message));
-    step.events.extend(events);
 }
 
 /// Returns the owners of groups that wait until a terminating pod releases the name of a replica.
@@ -200,12 +181,14 @@ fn blocked_groups<'a>(observed: &Observed, plan: &'a [PlanEntry]) -> HashSet<&'a
 
 /// Replaces replicas with a failed, terminating or deleted pod. The endpoint lists a failed replica
 /// until it is replaced. See docs/decisions/0012.
+///
+/// Returns a message if a failure rule fails the job.
 fn replace_lost(
     observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
-) {
+) -> Option<String> {
     for entry in plan.iter_mut().filter(|entry| entry.is_wanted()) {
         entry.done |= has_completed(observed, entry);
     }
@@ -223,37 +206,94 @@ fn replace_lost(
         .chain(incomplete_groups(plan))
         .collect();
     if lost.is_empty() {
-        return;
+        return None;
     }
-    let (mut budget, mut replaced) = (StatusSizeBudget::for_job(&observed.job, plan), Vec::new());
-    let mut failures = Vec::new();
-    for (name, loss) in lost {
-        // The entry may have been replaced with another member of its group.
-        let Some(entry) = find_entry(plan, &name).filter(|entry| entry.is_wanted()) else {
-            failures.extend(loss.failure);
+    let mut budget = StatusSizeBudget::for_job(&observed.job, plan);
+    let (mut replaced, mut failures) = (Vec::new(), Vec::new());
+    for (owner, losses) in group_by_owner(plan, lost) {
+        let Some(entry) = find_entry(plan, &owner) else {
             continue;
         };
-        if !budget.reserve_replacement(plan, group_owner_entry(plan, entry)) {
+        let failed = losses.iter().filter_map(|(_, loss)| loss.failed.as_ref());
+        let outcome = evaluate_group(observed, entry, failed.map(|(pod, end)| (*pod, end)));
+        if outcome.job_failure.is_some() {
+            record_failures(step, failures.into_iter().chain(outcome.records));
+            return outcome.job_failure;
+        }
+        let is_done = |name: &String| outcome.done.contains(name);
+        let lost = losses.iter().find(|(name, _)| !is_done(name));
+        let mut next = entry.clone();
+        outcome.apply_to(&mut next);
+        if lost.is_some() && !budget.reserve_replacement(plan, &next) {
             // The status is full. Deleting failed pods that are kept for their logs makes room,
             // and triggers the next reconcile. See docs/decisions/0003.
             drop_failed_history(plan);
             break;
         }
-        let target = match aggregator_of(entry) {
-            Some(aggregator) => format!("{aggregator} and its ddp learners"),
-            None => "it".to_owned(),
-        };
-        let (job, now) = (&*observed.job, observed.now);
-        if let Some(fresh) = replace(job, plan, &name, loss.run_seconds, suffixes, now) {
-            let message = format!("{name} {}; {fresh} replaces {target}", loss.cause);
-            replaced.push((name, message));
+        for entry in plan.iter_mut().filter(|entry| is_done(&entry.name)) {
+            entry.done = true;
         }
-        failures.extend(loss.failure);
+        if let Some((name, loss)) = lost {
+            replaced.extend(replace_group(
+                observed, plan, name, loss, &outcome, suffixes,
+            ));
+        }
+        failures.extend(outcome.records);
     }
-    record_failures(&mut step.status, failures);
+    record_failures(step, failures);
     // Gives the replacements the resources of the current spec.
     sync_declared(&observed.job, plan, &observed.pods, suffixes, observed.now);
-    emit_replaced(step, replaced);
+    step.emit_replaced(replaced);
+    None
+}
+
+/// Lost replicas with their names.
+type Losses<'a> = Vec<(String, ReplicaLoss<'a>)>;
+
+/// Groups lost replicas by the [group owner](group_owner), which is replaced as a whole.
+fn group_by_owner<'a>(plan: &[PlanEntry], lost: Losses<'a>) -> Vec<(String, Losses<'a>)> {
+    let mut groups: Vec<(String, Losses<'a>)> = Vec::new();
+    let mut positions = HashMap::new();
+    for (name, loss) in lost {
+        let owner = find_entry(plan, &name)
+            .map_or(&*name, group_owner)
+            .to_owned();
+        let position = *positions.entry(owner.clone()).or_insert(groups.len());
+        if position == groups.len() {
+            groups.push((owner, Vec::new()));
+        }
+        groups[position].1.push((name, loss));
+    }
+    groups
+}
+
+/// Replaces a replica, or its learner group, as the failure rules say. Returns its name and the
+/// message of the event.
+fn replace_group(
+    observed: &Observed,
+    plan: &mut Vec<PlanEntry>,
+    name: &str,
+    loss: &ReplicaLoss<'_>,
+    outcome: &GroupOutcome,
+    suffixes: &mut dyn Suffixes,
+) -> Option<(String, String)> {
+    let entry = find_entry(plan, name)?;
+    let target = match aggregator_of(entry) {
+        Some(aggregator) => format!("{aggregator} and its ddp learners"),
+        None => "it".to_owned(),
+    };
+    let attempt = group_owner_entry(plan, entry).attempt;
+    let (job, now) = (&*observed.job, observed.now);
+    let fresh = replace(job, plan, name, loss.run_seconds, suffixes, now)?;
+    if let Some(entry) = plan.iter_mut().find(|entry| entry.name == fresh) {
+        outcome.apply_to(entry);
+        if outcome.is_ignored {
+            entry.attempt = attempt;
+            entry.not_before = after_ignored_failure(now);
+        }
+    }
+    let message = format!("{name} {}; {fresh} replaces {target}", loss.cause);
+    Some((name.to_owned(), message))
 }
 
 /// Creates the missing pod and service of a wanted entry.
@@ -265,7 +305,7 @@ fn ensure_pod_and_service(
     step: &mut Step,
 ) {
     if entry.done {
-        stop_sidecars(observed.own_pod(&entry.name), step);
+        stop_done(observed.own_pod(&entry.name), step);
         return;
     }
     // The backoff and the template of the owner apply to its whole learner group.
@@ -284,6 +324,13 @@ fn ensure_pod_and_service(
     if entry.uid.is_none() && may_create_pods {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
+}
+
+/// Ends the pod of a done replica. One that only waits has no logs, so it is deleted.
+fn stop_done(pod: Option<&PodView>, step: &mut Step) {
+    let waiting = pod.filter(|pod| pod.end.is_none() && pod.is_active() && !pod.deleting);
+    step.actions.extend(waiting.map(Action::delete_pod));
+    stop_sidecars(pod, step);
 }
 
 /// Stops the sidecars of a pod whose main container has ended: they would keep its node and quota.

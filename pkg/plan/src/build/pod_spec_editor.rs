@@ -42,7 +42,8 @@ impl PodSpecEditor {
         }
     }
 
-    /// Has the kubelet store the last log lines of a failed main container in the status of the pod.
+    /// Has the kubelet store the last log lines of a failed main container in the status of the
+    /// pod.
     pub(super) fn default_termination_message_policy(&mut self) {
         if let Some(main) = self.main_container()
             && is_empty(main.get("terminationMessagePolicy"))

@@ -27,6 +27,8 @@ pub fn trim_history(plan: &mut [PlanEntry]) {
     for entry in plan.iter_mut().filter(|entry| !entry.is_wanted()) {
         (entry.claimed_by, entry.request_key) = (None, None);
         (entry.attempt, entry.not_before) = (0, None);
+        entry.rule_matches.clear();
+        entry.memory = None;
     }
 }
 

@@ -2,7 +2,10 @@ use std::net::IpAddr;
 
 use di_api::{Reason, Role, names};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::{
+    api::core::v1::{Pod, PodSpec, PodStatus},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use kube::ResourceExt;
 
 use super::{
@@ -71,6 +74,8 @@ pub struct PodView {
     pub exceeded_disk_limit: bool,
     /// Name of the node.
     pub node: Option<String>,
+    /// Memory limit of the main container, or else its request.
+    pub memory: Option<Quantity>,
     /// IP addresses of the pod; empty with `hostNetwork`, `None` until the kubelet reports them.
     pub ips: Option<Box<[IpAddr]>>,
     /// Port `di-port`, or else the default of the role.
@@ -171,6 +176,7 @@ impl PodView {
             disrupted: is_disrupted(status, ended),
             exceeded_disk_limit: exceeded_disk_limit(status),
             node: spec.and_then(|spec| spec.node_name.clone()),
+            memory: spec.and_then(main_container_memory),
             ips: pod_addresses(spec, status),
             port: spec
                 .and_then(named_port)
@@ -260,8 +266,18 @@ impl PodView {
     }
 }
 
-/// The finalizers that keep a deleted pod. The kubelet sets the grace period to 0 once all containers
-/// have ended.
+fn main_container_memory(spec: &PodSpec) -> Option<Quantity> {
+    let mut containers = spec.containers.iter();
+    let main = containers.find(|container| container.name == names::MAIN_CONTAINER)?;
+    let resources = main.resources.as_ref()?;
+    let mut lists = [&resources.limits, &resources.requests]
+        .into_iter()
+        .flatten();
+    lists.find_map(|list| list.get("memory")).cloned()
+}
+
+/// The finalizers that keep a deleted pod. The kubelet sets the grace period to 0 once all
+/// containers have ended.
 fn remaining_finalizers(pod: &Pod) -> Option<Box<str>> {
     let finalizers = pod.metadata.finalizers.as_ref()?;
     let has_ended = pod.metadata.deletion_timestamp.is_some()

@@ -17,6 +17,7 @@ mod leader_election;
 mod learner_groups;
 mod lifecycle;
 mod manifests;
+mod mass_failure;
 mod metrics;
 mod name_conflicts;
 mod recovery;

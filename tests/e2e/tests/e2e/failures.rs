@@ -97,6 +97,7 @@ async fn ended_replicas_with_sidecar_free_their_node() {
         let template = &mut wanted.spec.collector.as_mut().unwrap().template;
         let mut sidecar = main_container(template).clone();
         sidecar["name"] = json!("proxy");
+        sidecar["env"] = json!([{"name": "COLLECTOR_PORT", "value": "22299"}]);
         let containers = &mut pod_spec(template)["containers"];
         containers.as_array_mut().unwrap().push(sidecar);
         ns.submit(&wanted).await;
@@ -153,6 +154,32 @@ async fn finalizer_of_deleted_coordinator_is_reported() {
         patch(json!(null)).await;
         let is_back = |s: &DIJobStatus| s.phase == Some(Phase::Running) && s.reason.is_none();
         eventually("running again", || status(&ns, "kept"), is_back).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn collector_memory_grows_until_it_runs() {
+    Namespace::with("memory-growth", |ns| async move {
+        let mut wanted = idle_job("grows", 1, 0);
+        let main = main_container(&mut wanted.spec.collector.as_mut().unwrap().template);
+        main["args"] = json!(["hold", "--memory", "100"]);
+        main["resources"] = json!({"limits": {"memory": "32Mi"}});
+        let rule = json!([{
+            "name": "oom", "roles": ["collector"], "onReasons": ["OOMKilled"], "limit": 5,
+            "growMemory": {"factor": "2", "limit": "256Mi"},
+        }]);
+        wanted.spec.failure_rules = serde_json::from_value(rule).unwrap();
+        ns.submit(&wanted).await;
+        let memory = |s: &DIJobStatus| {
+            let entry = s.plan.iter().find(|entry| entry.is_wanted())?;
+            Some(entry.memory.as_ref()?.0.clone())
+        };
+        let runs = |s: &DIJobStatus| {
+            s.collectors_ready.as_deref() == Some("1/1") && memory(s).as_deref() == Some("128Mi")
+        };
+        let ready = eventually("enough memory", || status(&ns, "grows"), runs).await;
+        assert_eq!(ready.failures[0].reason, "OOMKilled");
     })
     .await;
 }

@@ -63,7 +63,15 @@ fn rarely_intended_job_fields_are_warned_about() {
             "spec.collector.template.spec.restartPolicy: with Always and spec.cleanPodPolicy None, the pods keep running after the end of the job"
         ]
     );
-    assert_eq!(warnings_after(&[always]), [""; 0]);
+    assert_eq!(warnings_after(std::slice::from_ref(&always)), [""; 0]);
+    let codes = json!({"operator": "In", "values": [2]});
+    let rules = json!([{"roles": ["collector"], "onExitCodes": codes}]);
+    assert_eq!(
+        warnings_after(&[always, ("/spec/failureRules", rules)]),
+        [
+            "spec.collector.template.spec.restartPolicy: with Always, the kubelet restarts failed containers, so spec.failureRules[0].onExitCodes does not match; set it to Never"
+        ]
+    );
     // Variables of other roles.
     for name in ["WORLD_SIZE", "DI_REPLICA_INDEX", "COLLECTOR_PORT"] {
         let place = format!("{coordinator}/containers");

@@ -26,6 +26,7 @@ pub(super) struct World {
     pub status_writes: u32,
     pub job_deleted: bool,
     pub live_reads: HashMap<String, bool>,
+    pub waiting_since: HashMap<String, Timestamp>,
     pub last_error: Option<ReconcileError>,
     pub final_coordinator_state: Option<PodView>,
     /// Pods of the API server.
@@ -54,6 +55,7 @@ impl World {
             status_writes: 0,
             job_deleted: false,
             live_reads: HashMap::new(),
+            waiting_since: HashMap::new(),
             last_error: None,
             final_coordinator_state: None,
             objects: BTreeMap::new(),
@@ -80,6 +82,7 @@ impl World {
             last_error: self.last_error.clone(),
             final_coordinator_state: self.final_coordinator_state.clone(),
             unlabeled_pods: HashMap::new(),
+            waiting_since: self.waiting_since.clone(),
             live_reads: self.live_reads.clone(),
             now: self.now,
         }

@@ -212,6 +212,7 @@ impl Model {
                 last_error: self.last_error.clone(),
                 final_coordinator_state: None,
                 unlabeled_pods: HashMap::new(),
+                waiting_since: HashMap::new(),
                 live_reads: cache.live_reads.clone(),
                 now: self.now,
             },
