@@ -6,7 +6,7 @@ use di_plan::MAX_FAILURES_BYTES;
 use futures::{StreamExt, stream};
 
 /// Collectors of the job.
-const COLLECTORS: usize = 300;
+const COLLECTORS: usize = 100;
 /// Size limit of a request to etcd.
 const MAX_REQUEST_BYTES: usize = 1536 << 10;
 
