@@ -151,7 +151,10 @@ impl DryRun {
         let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         let request = request.body(body.clone()).map_err(kube::Error::HttpError)?;
         let response = match self.client.request_text(request).await {
-            Ok(pod) => Ok(Arc::new(find_ignored_fields(&body, &pod))),
+            Ok(pod) => {
+                let ignored = find_ignored_fields(&body, &pod).map_err(kube::Error::SerdeError)?;
+                Ok(Arc::new(ignored))
+            }
             Err(kube::Error::Api(status)) => Err(Arc::new(*status)),
             Err(error) => return Err(error),
         };

@@ -87,9 +87,8 @@ fn add_fail_fast_rule(document: &mut Document) {
     if rules.is_null() {
         *rules = json!([]);
     }
-    // Validation rejects anything but a list.
-    if let Some(rules) = rules.as_array_mut() {
-        rules.retain(|other| other["name"] != rule["name"]);
+    // Validation rejects anything but a list, and another rule of this name.
+    if let Some(rules) = rules.as_array_mut().filter(|rules| !rules.contains(&rule)) {
         rules.insert(0, rule);
     }
 }

@@ -110,9 +110,7 @@ impl GroupOutcome {
     /// Sets the matches of rules and the memory of the entry that replaces the group.
     pub fn apply_to(&self, entry: &mut PlanEntry) {
         entry.rule_matches.clone_from(&self.rule_matches);
-        if self.memory.is_some() {
-            entry.memory.clone_from(&self.memory);
-        }
+        entry.memory.clone_from(&self.memory);
     }
 }
 
@@ -125,9 +123,9 @@ pub(super) fn evaluate_group<'a>(
 ) -> GroupOutcome {
     let mut group = GroupOutcome {
         rule_matches: owner.rule_matches.clone(),
+        memory: owner.memory.clone(),
         ..GroupOutcome::default()
     };
-    let mut memory = owner.memory.clone();
     for (pod, end) in failures {
         let mut matches = owner.rule_matches.clone();
         let failure = evaluate_failure(observed, pod, end, &mut matches);
@@ -135,7 +133,7 @@ pub(super) fn evaluate_group<'a>(
             let known = group.rule_matches.entry(name).or_default();
             *known = count.max(*known);
         }
-        memory = [memory, failure.memory.clone()]
+        group.memory = [group.memory.take(), failure.memory.clone()]
             .into_iter()
             .flatten()
             .max_by_key(|memory| parse_nanos(&memory.0));
@@ -146,7 +144,6 @@ pub(super) fn evaluate_group<'a>(
         }
         group.records.push(failure.record);
     }
-    group.memory = memory;
     let all = |action| {
         let mut actions = group.records.iter().map(|record| record.action);
         !group.records.is_empty() && actions.all(|other| other == action)

@@ -23,6 +23,19 @@ async fn start_job(ns: &Namespace, job: &str) {
     eventually("ready", || status(ns, job), ready).await;
 }
 
+/// Starts a plugin command that continues, with pipes for its output.
+fn spawn_plugin(ns: &Namespace, args: &[&str]) -> Child {
+    Command::new("kubectl")
+        .args(["di", "-n", &ns.name])
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
 #[tokio::test]
 async fn exec_runs_in_the_selected_replica() {
     Namespace::with("inside", |ns| async move {
@@ -110,15 +123,8 @@ async fn exec_terminal_follows_local_size() {
 async fn port_forward_lasts_until_job_ends() {
     Namespace::with("forward", |ns| async move {
         start_job(&ns, "demo").await;
-        let mut forward = Command::new("kubectl")
-            .args(["di", "-n", &ns.name, "port-forward", "demo"])
-            .arg("--pod-running-timeout=5m")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let args = ["port-forward", "demo", "--pod-running-timeout=5m"];
+        let mut forward = spawn_plugin(&ns, &args);
         let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
         let first = lines.next_line().await.unwrap().unwrap();
         let here = first.strip_prefix("Forwarding from ").unwrap();
@@ -282,18 +288,10 @@ async fn read_until_started(command: &mut Child, pods: usize) -> String {
 async fn followed_logs_continue_with_replacement_pods() {
     Namespace::with("followed", |ns| async move {
         start_job(&ns, "demo").await;
-        let follow = |args: &'static [&'static str]| {
-            Command::new("kubectl")
-                .args(["di", "-n", &ns.name, "logs", "-f"])
-                .args(args)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .kill_on_drop(true)
-                .spawn()
-                .unwrap()
-        };
-        let (mut coordinator, mut all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
+        let (mut coordinator, mut all) = (
+            spawn_plugin(&ns, &["logs", "-f", "demo"]),
+            spawn_plugin(&ns, &["logs", "-f", "demo", "--role=all"]),
+        );
         // A log is deleted with its pod, so read it before the pod is replaced.
         let mut firsts = (
             read_until_started(&mut coordinator, 1).await,
@@ -333,14 +331,7 @@ async fn followed_log_is_complete_or_says_what_is_missing() {
     Namespace::with("rotation", |ns| async move {
         ns.submit(&job("chatty", &["hold", "--log-bursts=3"])).await;
         wait_for_phase(&ns, "chatty", Phase::Running).await;
-        let mut follow = Command::new("kubectl")
-            .args(["di", "-n", &ns.name, "logs", "-f", "chatty"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut follow = spawn_plugin(&ns, &["logs", "-f", "chatty"]);
         // The reader is slower than the rotation of the log.
         let last_log = || kubectl_di(&ns, &["logs", "chatty", "--tail=1"]);
         let is_idle = |log: &Output| log.stdout.contains(IDLE_MESSAGE);
