@@ -1,7 +1,12 @@
 //! Deletion of jobs and namespaces on a cluster with garbage collection.
 
+use std::time::Duration;
+
 use di_api::{DIJob, DIJobStatus, Phase};
-use di_e2e::{Namespace, eventually, idle_job, is_running, owned_pods, status, wait_for_phase};
+use di_e2e::{
+    Namespace, eventually, eventually_within, idle_job, is_running, owned_pods, status,
+    wait_for_phase,
+};
 use k8s_openapi::api::{
     core::v1::{Namespace as NamespaceObject, Pod, Service},
     events::v1::Event,
@@ -12,6 +17,10 @@ use kube::{
 };
 
 use crate::lifecycle::{end_pod, wait_for_running_pods};
+
+/// The namespace controller lists every kind for each try, which takes a minute beside the other
+/// tests, and waits for up to a minute after a try that found pods.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(900);
 
 fn is_owned_by(object: &impl ResourceExt, job: Option<&String>) -> bool {
     let owners = object.owner_references().iter();
@@ -69,12 +78,13 @@ async fn namespace_with_running_job_can_be_deleted() {
         let params = DeleteParams::default();
         all.delete(&ns.name, &params).await.unwrap();
         // The namespace is deleted only after all its objects.
-        eventually(
-            "gone",
-            || async { all.get_opt(&ns.name).await.unwrap() },
-            Option::is_none,
-        )
-        .await;
+        let remaining = || async {
+            let status = all.get_opt(&ns.name).await.unwrap()?.status;
+            let conditions = status.and_then(|status| status.conditions);
+            let messages = conditions.into_iter().flatten().map(|each| each.message);
+            Some(messages.flatten().collect::<Vec<_>>())
+        };
+        eventually_within(NAMESPACE_TIMEOUT, "gone", remaining, Option::is_none).await;
     })
     .await;
 }
