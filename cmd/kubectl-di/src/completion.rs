@@ -83,7 +83,9 @@ fn add_job_names(command: Command, words: &[OsString], handle: &Handle) -> Comma
 
 /// The jobs in the namespace of the line, except those that it names already.
 fn job_candidates(words: &[OsString], handle: &Handle) -> Vec<CompletionCandidate> {
-    let options = connect_options(words);
+    let mut options = connect_options(words);
+    // The shell reads the terminal.
+    options.stdin_in_use = true;
     let deadline = options.request_timeout.unwrap_or(LOOKUP_TIMEOUT);
     let lookup = async {
         let cluster = Cluster::connect(&options, |_| {}).await?;

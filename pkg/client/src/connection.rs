@@ -1,6 +1,7 @@
 //! The connection to a cluster: kubeconfig and flags, requests and watches.
 
 pub(crate) mod cluster;
+mod credential_plugin;
 mod credentials;
 pub(crate) mod deadline;
 mod kubeconfig;

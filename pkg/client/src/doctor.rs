@@ -31,7 +31,7 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
             let finding = Finding::error("kubernetes", error.to_string());
             return vec![match error {
                 // These messages contain the remedy.
-                Error::Unreachable { .. } | Error::Kubeconfig(_) => finding,
+                Error::Unreachable { .. } => finding,
                 _ => finding.with_remedy(
                     "check that this is the right cluster and that it is running: kubectl cluster-info",
                 ),

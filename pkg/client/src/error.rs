@@ -1,7 +1,7 @@
 use std::{error::Error as StdError, fmt, io};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{config::KubeconfigError, core::Status};
+use kube::core::Status;
 use thiserror::Error;
 
 /// Result with this crate's error.
@@ -32,9 +32,6 @@ pub enum Error {
         /// Group and version.
         version: String,
     },
-    /// The kubeconfig names no usable cluster.
-    #[error("{}", kubeconfig_message(.0))]
-    Kubeconfig(KubeconfigError),
     /// The connection settings are not usable.
     #[error("{0}")]
     Configuration(String),
@@ -168,20 +165,6 @@ fn connection_message(server: &str, source: &(dyn StdError + 'static)) -> String
             Some(next) => root = next,
             None => return format!("unable to connect to the server {server}: {root}"),
         }
-    }
-}
-
-fn kubeconfig_message(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet => {
-            format!("no cluster is configured ({error}); set KUBECONFIG or pass --kubeconfig")
-        }
-        KubeconfigError::LoadClusterOfContext(name) => {
-            format!("no server found for cluster {name:?}")
-        }
-        KubeconfigError::ParseNoProxy(why) => format!("invalid NO_PROXY: {why}"),
-        KubeconfigError::LoadContext(name) => format!("context {name:?} does not exist"),
-        other => other.to_string(),
     }
 }
 

@@ -11,6 +11,7 @@ mod jobs;
 mod lifecycle;
 mod logs;
 mod replicas;
+mod yaml;
 
 pub use connection::{
     cluster::Cluster,

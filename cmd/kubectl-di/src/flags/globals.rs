@@ -89,12 +89,21 @@ impl Globals {
             client_certificate: self.client_certificate.clone(),
             client_key: self.client_key.clone(),
             token: self.token.clone(),
+            stdin_in_use: false,
         }
         .without_empty()
     }
 
     /// Connects to the cluster; prints each warning of the server once to stderr.
     pub async fn connect(&self) -> Result<Cluster> {
+        self.connect_beside_stdin(false).await
+    }
+
+    /// The same as [`Self::connect`]. If the command reads standard input, no credential plugin
+    /// may.
+    pub async fn connect_beside_stdin(&self, in_use: bool) -> Result<Cluster> {
+        let mut options = self.connect_options();
+        options.stdin_in_use = in_use;
         let printed = Arc::new(Mutex::new(HashSet::new()));
         let warn = move |text: &str| {
             let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +111,7 @@ impl Globals {
                 eprintln!("Warning: {text}");
             }
         };
-        Cluster::connect(&self.connect_options(), warn).await
+        Cluster::connect(&options, warn).await
     }
 }
 

@@ -19,11 +19,19 @@ impl Manifests {
         !self.filename.is_empty()
     }
 
-    /// Reads the documents; prints a note for each converted NerveXJob.
+    pub fn use_stdin(&self) -> bool {
+        self.filename.iter().any(|name| name == "-")
+    }
+
+    /// Reads the documents; prints warnings, and a note for each converted NerveXJob.
     pub fn read_documents(&self) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         for name in &self.filename {
-            documents.extend(manifest::read_manifests(name, self.recursive)?);
+            let manifest = manifest::read_manifests(name, self.recursive)?;
+            for warning in &manifest.warnings {
+                eprintln!("Warning: {warning}");
+            }
+            documents.extend(manifest.documents);
         }
         ensure!(
             !documents.is_empty(),

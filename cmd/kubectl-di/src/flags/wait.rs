@@ -50,11 +50,14 @@ impl WaitByDefault {
     }
 }
 
-/// Describes the unmet condition of a wait, with the error of the job if it has one.
-pub fn unmet_condition(job: &Job) -> String {
-    let condition = format!("the condition on {}", job.resource_name());
-    match job.problem_summary() {
-        Some(trouble) => format!("{condition} ({trouble})"),
-        None => condition,
+/// Describes what a wait has waited for, such as `phase Running`, with what the job has instead.
+pub fn describe_wait(awaited: &str) -> impl Fn(&Job) -> String {
+    move |job| {
+        let awaited = format!("{awaited} of {}", job.resource_name());
+        let phase = || Some(format!("its phase is {}", job.status.phase?.as_str()));
+        match job.problem_summary().or_else(phase) {
+            Some(found) => format!("{awaited} ({found})"),
+            None => awaited,
+        }
     }
 }

@@ -79,7 +79,7 @@ mod tests {
         let mut text = Vec::new();
         print_yaml(&mut text, &value).unwrap();
         let text = String::from_utf8(text).unwrap();
-        let documents = di_client::manifest::parse("-", &text).unwrap();
+        let documents = di_client::manifest::parse("-", &text).unwrap().documents;
         assert_eq!(documents[0].object, value, "{text}");
     }
 }

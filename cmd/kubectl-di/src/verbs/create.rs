@@ -16,7 +16,7 @@ use crate::{
         globals::Globals,
         manifests::Manifests,
         resources::Resources,
-        wait::{WaitFlags, unmet_condition},
+        wait::{WaitFlags, describe_wait},
     },
     output::{
         self,
@@ -112,7 +112,8 @@ impl Create {
             documents.iter_mut().for_each(add_fail_fast_rule);
         }
         let dry_run = self.dry_run.get();
-        let cluster = match globals.connect().await {
+        let stdin_in_use = self.manifests.use_stdin();
+        let cluster = match globals.connect_beside_stdin(stdin_in_use).await {
             // A client dry run needs no cluster: our own kinds are checked locally.
             Err(_) if dry_run == DryRun::Client => None,
             connected => Some(connected?),
@@ -179,7 +180,14 @@ impl Create {
                 }
                 started_state(job)
             };
-            let started = wait_for_job(&cluster, name, deadline, check, unmet_condition).await;
+            let started = wait_for_job(
+                &cluster,
+                name,
+                deadline,
+                check,
+                describe_wait("phase Running"),
+            )
+            .await;
             drop(bar);
             if let Err(error) = started {
                 report_error(&error.into());
@@ -206,7 +214,13 @@ async fn follow_job(cluster: &Cluster, name: &str, out: &mut impl Write) -> Resu
         printed = trouble;
         succeeded_state(job)
     };
-    let ended = wait_for_job(cluster, name, Deadline::after(None), check, unmet_condition);
+    let ended = wait_for_job(
+        cluster,
+        name,
+        Deadline::after(None),
+        check,
+        describe_wait("the end"),
+    );
     let followed = logs::follow_coordinator(cluster, name, out);
     let (followed, ended) = tokio::select! {
         // Watch the job while its log is read: it may be deleted before the log ends.

@@ -9,7 +9,7 @@ use crate::{
         dry_run::DryRunFlag,
         globals::Globals,
         selection::{SelectedJob, Selection},
-        wait::{WaitFlags, unmet_condition},
+        wait::{WaitFlags, describe_wait},
     },
     output::{
         printer::{OutputFlags, Printer},
@@ -82,7 +82,14 @@ impl Restart {
         for (SelectedJob { cluster, name }, old) in restarted {
             let bar = ProgressBar::spinner(format!("waiting for the coordinator of {name} to run"));
             let check = |job: &di_client::Job| restarted_state(job, &old);
-            let waited = wait_for_job(&cluster, &name, deadline, check, unmet_condition).await;
+            let waited = wait_for_job(
+                &cluster,
+                &name,
+                deadline,
+                check,
+                describe_wait("a new coordinator"),
+            )
+            .await;
             drop(bar);
             if let Err(error) = waited {
                 report_error(&error.into());

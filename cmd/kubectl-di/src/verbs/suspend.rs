@@ -9,7 +9,7 @@ use crate::{
         dry_run::DryRunFlag,
         globals::Globals,
         selection::{SelectedJob, Selection},
-        wait::{WaitFlags, unmet_condition},
+        wait::{WaitFlags, describe_wait},
     },
     output::{
         printer::{OutputFlags, Printer},
@@ -118,10 +118,11 @@ impl SuspendArgs {
         let deadline = self.waiting.deadline();
         let mut all_met = true;
         for SelectedJob { cluster, name } in jobs {
-            let message = if suspend {
-                format!("waiting for the pods of {name} to be deleted")
+            let (message, awaited) = if suspend {
+                let message = format!("waiting for the pods of {name} to be deleted");
+                (message, "the deletion of the pods")
             } else {
-                format!("waiting for {name} to run")
+                (format!("waiting for {name} to run"), "the start")
             };
             let bar = ProgressBar::spinner(message);
             let check = |job: &Job| {
@@ -131,7 +132,7 @@ impl SuspendArgs {
                     resumed_state(job)
                 }
             };
-            let waited = wait_for_job(cluster, name, deadline, check, unmet_condition).await;
+            let waited = wait_for_job(cluster, name, deadline, check, describe_wait(awaited)).await;
             drop(bar);
             if let Err(error) = waited {
                 report_error(&error.into());

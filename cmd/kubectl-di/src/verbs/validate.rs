@@ -44,7 +44,9 @@ impl Validate {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let documents = self.manifests.read_documents()?;
         if self.server.is_some() {
-            return server::submit(globals, documents, out).await;
+            let stdin_in_use = self.manifests.use_stdin();
+            let cluster = globals.connect_beside_stdin(stdin_in_use).await?;
+            return server::submit(&cluster, documents, out).await;
         }
         let (ours, others): (Vec<_>, Vec<_>) = documents
             .into_iter()

@@ -11,7 +11,7 @@ use crate::{
         globals::Globals,
         parsers::parse_duration,
         selection::{SelectedJob, Selection},
-        wait::unmet_condition,
+        wait::describe_wait,
     },
     output::{
         failures::tail_lines,
@@ -55,9 +55,10 @@ impl Wait {
         ensure!(!selected.is_empty(), "no matching resources found");
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, DryRunFlag::disabled());
+        let awaited = self.condition.describe();
         for SelectedJob { cluster, name } in &selected {
             let check = |job: &Job| self.condition.check_job(job);
-            match wait_for_job(cluster, name, deadline, check, unmet_condition).await {
+            match wait_for_job(cluster, name, deadline, check, describe_wait(&awaited)).await {
                 Ok(job) => {
                     printer.print_change(out, job.object, "condition met")?;
                     out.flush()?;

@@ -1,26 +1,18 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::Response;
-use kube::{
-    Client,
-    client::{ClientBuilder, ConfigExt},
-    error::Error as KubeError,
-};
-use tower::{
-    BoxError,
-    buffer::BufferLayer,
-    util::{MapErrLayer, MapResponseLayer, option_layer},
-};
+use kube::{Client, client::ClientBuilder};
+use tower::{buffer::BufferLayer, filter::AsyncFilterLayer, util::MapResponseLayer};
 
 use crate::{Error, Result};
 
 use super::{
-    credentials,
+    credentials::Authorization,
     deadline::Deadline,
     kubeconfig::load_config,
     names::check_namespace,
     options::{ConnectOptions, Namespace},
-    overrides, proxy, warning_header,
+    proxy, warning_header,
 };
 
 /// A connection to a cluster.
@@ -39,8 +31,7 @@ impl Cluster {
         options: &ConnectOptions,
         on_warning: impl Fn(&str) + Clone + Send + 'static,
     ) -> Result<Self> {
-        let mut config = load_config(options).await?;
-        overrides::apply_flags(options, &mut config)?;
+        let mut config = load_config(options)?;
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::from_environment(&config.cluster_url)?;
         }
@@ -57,27 +48,13 @@ impl Cluster {
         check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let plugin = credentials::plugin_command(&config.auth_info);
-        let failed = |error: KubeError| {
-            let failure = match &error {
-                KubeError::Auth(why) => credentials::plugin_error(why, plugin.as_deref()),
-                _ => None,
-            };
-            failure.unwrap_or_else(|| Error::from_kube(error, &server))
-        };
-        // Run the credential plugin once. kube would run it three times.
-        let exec = config.auth_info.exec.as_ref();
-        let token = exec.map(|_| config.auth_layer());
-        let token = token.transpose().map_err(failed)?.flatten();
-        if token.is_some() {
-            config.auth_info.exec = None;
-        }
+        let authorization = Authorization::take_from(&mut config, options.stdin_in_use).await?;
+        let authorization = Arc::new(authorization);
         let client = ClientBuilder::try_from(config)
-            .map_err(failed)?
+            .map_err(|error| Error::from_kube(error, &server))?
             .with_layer(&BufferLayer::new(1024))
-            .with_layer(&option_layer(token))
-            .with_layer(&MapErrLayer::new(move |error: BoxError| {
-                credentials::convert_token_error(error, plugin.as_deref())
+            .with_layer(&AsyncFilterLayer::new(move |request| {
+                Arc::clone(&authorization).add_to(request)
             }))
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
@@ -154,7 +131,7 @@ mod tests {
 
     use crate::{
         ConnectOptions,
-        connection::tests::{connect, connect_by_plugin, kubeconfig_file, with_context},
+        connection::tests::{connect, kubeconfig_file, with_context},
     };
 
     #[tokio::test]
@@ -219,35 +196,5 @@ mod tests {
             "{requests:?}"
         );
         assert!(requests[1].starts_with("GET /apis/"), "{requests:?}");
-    }
-
-    #[tokio::test]
-    async fn missing_credential_plugin_is_named() {
-        let file =  kubeconfig_file(
-            "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
-              clusters: [{name: k, cluster: {server: 'http://h:1'}}],
-              users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nope-login}}}]}",
-        );
-        let options = ConnectOptions {
-            kubeconfig: Some(file.path().to_owned()),
-            ..ConnectOptions::default()
-        };
-        let error = connect(options).await.err().unwrap().to_string();
-        assert!(
-            error.starts_with("unable to run the credential plugin \"/nope-login\": "),
-            "{error}"
-        );
-    }
-
-    #[cfg(unix)]
-    #[tokio::test]
-    async fn credential_plugin_runs_once() {
-        let runs = tempfile::NamedTempFile::new().unwrap();
-        let script = format!(
-            r#"echo >> {}; echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "t"}}}}'"#,
-            runs.path().display()
-        );
-        connect_by_plugin(&script).await.unwrap();
-        assert_eq!(std::fs::read_to_string(runs.path()).unwrap(), "\n");
     }
 }

@@ -1,69 +1,75 @@
-//! Loads the kubeconfig and finds the selected cluster and user.
+//! Loads the kubeconfig and builds the configuration of the selected cluster and user.
+//!
+//! kube's own loader reads the proxy variables of the environment, and fails for some files that
+//! client-go accepts, see docs/upstream.md.
 
 use std::{
     env,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
 };
 
-use http::Uri;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{Uri, uri::InvalidUri};
 use kube::{
     Config,
-    config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig},
 };
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use x509_parser::pem::Pem;
 
-use crate::{Error, Result};
+use crate::{Error, Result, yaml};
 
-use super::{options::ConnectOptions, proxy};
+use super::{options::ConnectOptions, overrides, proxy};
 
-/// The configuration of the selected cluster and user, without the flags that override it.
-pub(crate) async fn load_config(options: &ConnectOptions) -> Result<Config> {
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        cluster: options.cluster.clone(),
-        user: options.user.clone(),
-    };
-    let loaded = match options.load_kubeconfig()? {
-        Some(kubeconfig) => {
-            options.check_user(&kubeconfig)?;
-            let proxy = options.proxy_of_cluster(&kubeconfig)?;
-            let loaded = Config::from_custom_kubeconfig(kubeconfig, &choice).await;
-            loaded.map(|mut config| {
-                config.proxy_url = proxy;
-                config
-            })
-        }
-        None => Err(KubeconfigError::FindPath),
-    };
-    let loaded = match (loaded, &options.server) {
+/// The entries of the kubeconfig that are used.
+#[derive(Default)]
+pub(crate) struct Selection {
+    pub(crate) namespace: Option<String>,
+    pub(crate) cluster: Cluster,
+    pub(crate) user: AuthInfo,
+}
+
+/// The configuration of the selected cluster and user. Flags override the kubeconfig.
+pub(crate) fn load_config(options: &ConnectOptions) -> Result<Config> {
+    let kubeconfig = options.load_kubeconfig()?;
+    let selected = kubeconfig
+        .as_ref()
+        .map(|kubeconfig| options.select(kubeconfig));
+    let mut selected = match selected.transpose()?.flatten() {
+        Some(selected) => selected,
         // --server alone is enough: other flags give the credentials.
-        (Err(KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet), Some(_)) => {
-            Ok(Config::new(Uri::from_static("https://localhost")))
+        None if options.server.is_some() => Selection::default(),
+        None => {
+            let chosen = [&options.context, &options.cluster]
+                .iter()
+                .any(|name| name.is_some());
+            let chosen = chosen || options.kubeconfig.is_some();
+            let incluster = (!chosen).then(|| Config::incluster().ok()).flatten();
+            let incluster = incluster.map(Selection::from_incluster);
+            incluster.ok_or_else(|| not_configured(kubeconfig.is_some()))?
         }
-        (loaded, _) => loaded,
     };
-    let chosen =
-        options.kubeconfig.is_some() || options.context.is_some() || options.cluster.is_some();
-    loaded.or_else(|error| {
-        use KubeconfigError::{CurrentContextNotSet, FindPath};
-        let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
-        let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
-        incluster
-            .flatten()
-            .ok_or_else(|| match (error, kubeconfig_env()) {
-                (FindPath, Some(list)) => Error::Configuration(format!(
-                    "no cluster is configured: no file of KUBECONFIG={} exists",
-                    list.display()
-                )),
-                (error, _) => Error::Kubeconfig(error),
-            })
+    overrides::apply_flags(options, &mut selected)?;
+    selected.into_config()
+}
+
+fn not_configured(has_kubeconfig: bool) -> Error {
+    Error::Configuration(match kubeconfig_env() {
+        Some(list) if !has_kubeconfig => format!(
+            "no cluster is configured: no file of KUBECONFIG={} exists",
+            list.display()
+        ),
+        _ => "no cluster is configured; set KUBECONFIG or pass --kubeconfig".to_owned(),
     })
 }
 
 impl ConnectOptions {
     /// Loads and merges the kubeconfig files.
     ///
-    /// Like kubectl, skips files in KUBECONFIG that do not exist. kube would fail.
+    /// Like kubectl, skips files in KUBECONFIG that do not exist.
     fn load_kubeconfig(&self) -> Result<Option<Kubeconfig>> {
         let paths: Vec<PathBuf> = match (&self.kubeconfig, kubeconfig_env()) {
             (Some(path), _) => vec![path.clone()],
@@ -76,160 +82,257 @@ impl ConnectOptions {
                 .into_iter()
                 .collect(),
         };
-        let mut merged = None;
+        let mut merged: Option<Kubeconfig> = None;
         for path in paths {
-            let next = Kubeconfig::read_from(&path);
-            let next =
-                next.map_err(|error| Error::Configuration(read_error_message(&path, &error)))?;
+            let next = read_kubeconfig(&path).map_err(|reason| {
+                let message = format!("error loading config file \"{}\": {reason}", path.display());
+                Error::Configuration(message)
+            })?;
             merged = Some(match merged {
                 None => next,
-                Some(kubeconfig) => {
-                    Kubeconfig::merge(kubeconfig, next).map_err(Error::Kubeconfig)?
+                Some(earlier) => {
+                    let merged = earlier.merge(next);
+                    merged.map_err(|error| Error::Configuration(error.to_string()))?
                 }
             });
-        }
-        if let Some(kubeconfig) = &mut merged {
-            forget_empty(kubeconfig);
         }
         Ok(merged)
     }
 
-    /// The context of the flag, or else the current context.
-    fn selected_context<'a>(&'a self, kubeconfig: &'a Kubeconfig) -> Option<&'a Context> {
-        let name = self
+    /// The entries for the flags or the current context. `None` if nothing names a cluster.
+    fn select(&self, kubeconfig: &Kubeconfig) -> Result<Option<Selection>> {
+        let missing = |what: &str, name: &str| {
+            Error::Configuration(format!("{what} {name:?} does not exist"))
+        };
+        let context = match self
             .context
             .as_ref()
-            .or(kubeconfig.current_context.as_ref());
-        let mut contexts = kubeconfig.contexts.iter();
-        let named = contexts.find(|context| Some(&context.name) == name)?;
-        named.context.as_ref()
-    }
-
-    /// The `proxy-url` of the selected cluster. It has precedence over the environment.
-    fn proxy_of_cluster(&self, kubeconfig: &Kubeconfig) -> Result<Option<Uri>> {
-        let context = || Some(&self.selected_context(kubeconfig)?.cluster);
-        let name = self.cluster.as_ref().or_else(context);
-        let mut clusters = kubeconfig.clusters.iter();
-        let named = clusters.find(|cluster| Some(&cluster.name) == name);
-        let cluster = named.and_then(|named| named.cluster.as_ref());
-        let address = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
-        let address = address.filter(|address| !address.is_empty());
-        address.map(proxy::parse_proxy_url).transpose()
-    }
-
-    /// Fails if the selected user does not exist. kube would continue without credentials.
-    fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<()> {
-        let by_flags = self.token.is_some() || self.client_certificate.is_some();
-        let contexts = || {
-            let user = self.selected_context(kubeconfig)?.user.as_ref();
-            user.filter(|_| !by_flags)
+            .or(kubeconfig.current_context.as_ref())
+        {
+            Some(name) => {
+                let mut contexts = kubeconfig.contexts.iter();
+                let named = contexts.find(|context| context.name == *name);
+                let named = named.ok_or_else(|| missing("context", name))?;
+                named.context.clone().unwrap_or_default()
+            }
+            None => Context::default(),
         };
-        let Some(name) = self.user.as_ref().or_else(contexts) else {
-            return Ok(());
-        };
-        if kubeconfig.auth_infos.iter().any(|user| user.name == *name) {
-            return Ok(());
+        let cluster = self.cluster.as_ref().unwrap_or(&context.cluster);
+        if cluster.is_empty() {
+            return Ok(None);
         }
-        let message = format!("auth info {name:?} does not exist");
-        Err(Error::Configuration(message))
+        let named = kubeconfig
+            .clusters
+            .iter()
+            .find(|named| named.name == *cluster);
+        let cluster = named
+            .and_then(|named| named.cluster.clone())
+            .ok_or_else(|| {
+                Error::Configuration(format!("no server found for cluster {cluster:?}"))
+            })?;
+        // Other flags may replace the user of the context.
+        let by_flags = self.token.is_some() || self.client_certificate.is_some();
+        let user = match self.user.as_ref().or(context.user.as_ref()) {
+            Some(name) => match kubeconfig
+                .auth_infos
+                .iter()
+                .find(|named| named.name == *name)
+            {
+                Some(named) => named.auth_info.clone().unwrap_or_default(),
+                None if by_flags && self.user.is_none() => AuthInfo::default(),
+                None => return Err(missing("auth info", name)),
+            },
+            None => AuthInfo::default(),
+        };
+        Ok(Some(Selection {
+            namespace: context.namespace,
+            cluster,
+            user,
+        }))
+    }
+}
+
+impl Selection {
+    fn from_incluster(config: Config) -> Self {
+        let authority = config
+            .root_cert_file
+            .map(|file| file.to_string_lossy().into_owned());
+        Self {
+            namespace: Some(config.default_namespace),
+            cluster: Cluster {
+                server: Some(config.cluster_url.to_string()),
+                certificate_authority: authority,
+                ..Cluster::default()
+            },
+            user: config.auth_info,
+        }
+    }
+
+    fn into_config(self) -> Result<Config> {
+        let (cluster, mut user) = (self.cluster, self.user);
+        let data = cluster.certificate_authority_data.as_deref();
+        let authority = read_pem(
+            "certificate-authority",
+            data,
+            &cluster.certificate_authority,
+        )?;
+        let data = user.client_certificate_data.as_deref();
+        let certificate = read_pem("client-certificate", data, &user.client_certificate)?;
+        let data = user
+            .client_key_data
+            .as_ref()
+            .map(ExposeSecret::expose_secret);
+        let key = read_pem("client-key", data, &user.client_key)?;
+        if certificate.is_some() != key.is_some() {
+            return Err(Error::Configuration(
+                "client-certificate and client-key must be given together".to_owned(),
+            ));
+        }
+        let insecure = cluster.insecure_skip_tls_verify.unwrap_or_default();
+        let tls = authority.is_some() || certificate.is_some() || insecure;
+        let server = cluster.server.as_deref().unwrap_or_default();
+        let mut config = Config::new(parse_server_address(server, tls)?);
+        config.root_cert = authority.map(|pem| parse_certificates(&pem)).transpose()?;
+        user.client_certificate_data = certificate.map(|pem| STANDARD.encode(pem));
+        user.client_key_data = key.map(|pem| STANDARD.encode(pem).into());
+        if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
+            exec.cluster = ExecAuthCluster::try_from(&cluster).ok();
+        }
+        config.auth_info = user;
+        config.accept_invalid_certs = insecure;
+        config.disable_compression = cluster.disable_compression.unwrap_or_default();
+        config.tls_server_name = cluster.tls_server_name;
+        let proxy = cluster.proxy_url.as_deref();
+        config.proxy_url = proxy.map(proxy::parse_proxy_url).transpose()?;
+        if let Some(namespace) = self.namespace {
+            config.default_namespace = namespace;
+        }
+        Ok(config)
+    }
+}
+
+/// Parses the address of the API server. Without scheme, it is HTTPS if there are TLS settings.
+fn parse_server_address(server: &str, tls: bool) -> Result<Uri> {
+    let address = match (server.contains("://"), tls) {
+        (true, _) => server.to_owned(),
+        (false, true) => format!("https://{server}"),
+        (false, false) => format!("http://{server}"),
+    };
+    let invalid = |reason: &str| {
+        Error::Configuration(format!(
+            "invalid address of the API server {server:?}: {reason}"
+        ))
+    };
+    let address: Uri = address
+        .parse()
+        .map_err(|error: InvalidUri| invalid(&error.to_string()))?;
+    if !matches!(address.scheme_str(), Some("http" | "https")) {
+        return Err(invalid("use http:// or https://"));
+    }
+    if address.host().unwrap_or_default().is_empty() {
+        return Err(invalid("it names no host"));
+    }
+    Ok(address)
+}
+
+/// The content of a setting of the kubeconfig that is base64 data or a file.
+fn read_pem(name: &str, data: Option<&str>, file: &Option<String>) -> Result<Option<Vec<u8>>> {
+    let content = match (data, file) {
+        (Some(data), _) => {
+            let decoded = STANDARD.decode(yaml::without_line_breaks(data));
+            decoded.map_err(|error| format!("invalid {name}-data: {error}"))
+        }
+        (None, Some(file)) => {
+            fs::read(file).map_err(|error| format!("unable to read {name} {file}: {error}"))
+        }
+        (None, None) => return Ok(None),
+    };
+    content.map(Some).map_err(Error::Configuration)
+}
+
+/// The certificates in DER.
+fn parse_certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let blocks: Result<Vec<Pem>, _> = Pem::iter_from_buffer(pem).collect();
+    let mut certificates = blocks.unwrap_or_default();
+    certificates.retain(|block| block.label == "CERTIFICATE");
+    if certificates.is_empty() {
+        let message = "certificate-authority of the cluster has no certificate in PEM format";
+        return Err(Error::Configuration(message.to_owned()));
+    }
+    Ok(certificates
+        .into_iter()
+        .map(|block| block.contents)
+        .collect())
+}
+
+/// Reads a kubeconfig file. Empty values count as not set, as in client-go.
+fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, String> {
+    let text = yaml::decode_text(fs::read(path).map_err(|error| error.to_string())?)?;
+    let first = yaml::parse_yaml(&text)?.values.into_iter().next();
+    let Some(mut content) = first.filter(|content| !content.is_null()) else {
+        return Ok(Kubeconfig::default());
+    };
+    drop_empty(&mut content);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for (list, entry, paths) in [
+        ("clusters", "cluster", &["/certificate-authority"][..]),
+        ("contexts", "context", &[]),
+        (
+            "users",
+            "user",
+            &[
+                "/client-certificate",
+                "/client-key",
+                "/tokenFile",
+                "/exec/command",
+            ],
+        ),
+    ] {
+        let entries = content.get_mut(list).and_then(Value::as_array_mut);
+        for named in entries
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
+            // kube requires names that client-go does not.
+            named.entry("name").or_insert("".into());
+            let Some(entry) = named.get_mut(entry) else {
+                continue;
+            };
+            if let (Some(context), "contexts") = (entry.as_object_mut(), list) {
+                context.entry("cluster").or_insert("".into());
+            }
+            for path in paths {
+                make_absolute(entry.pointer_mut(path), folder, *path == "/exec/command");
+            }
+        }
+    }
+    serde_path_to_error::deserialize(&content).map_err(|error| error.to_string())
+}
+
+/// Resolves a path relative to the kubeconfig. A command without slash is searched in PATH.
+fn make_absolute(path: Option<&mut Value>, folder: &Path, is_command: bool) {
+    if let Some(Value::String(path)) = path
+        && (!is_command || path.contains('/'))
+    {
+        *path = folder.join(&*path).to_string_lossy().into_owned();
+    }
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null() && value.as_str() != Some(""));
+            // Extensions belong to other programs.
+            let known = fields.iter_mut().filter(|(key, _)| *key != "extensions");
+            known.for_each(|(_, value)| drop_empty(value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
     }
 }
 
 /// The environment variable KUBECONFIG, unless it is empty.
 fn kubeconfig_env() -> Option<OsString> {
     env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
-}
-
-fn read_error_message(path: &Path, error: &KubeconfigError) -> String {
-    let reason: &dyn std::error::Error = match error {
-        KubeconfigError::ReadConfig(reason, _) => reason,
-        other => other,
-    };
-    format!("error loading config file \"{}\": {reason}", path.display())
-}
-
-/// Drops empty names, as kubectl does. kube would look for an object with an empty name.
-fn forget_empty(kubeconfig: &mut Kubeconfig) {
-    let current = &mut kubeconfig.current_context;
-    current.take_if(|name| name.is_empty());
-    for named in &mut kubeconfig.contexts {
-        if let Some(context) = &mut named.context {
-            context.namespace.take_if(|name| name.is_empty());
-            context.user.take_if(|name| name.is_empty());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::tests::{connect, kubeconfig_file, with_context};
-
-    fn with_user(user: &str) -> tempfile::NamedTempFile {
-        with_context(&format!("{{cluster: k, user: {user}}}"))
-    }
-
-    #[tokio::test]
-    async fn missing_kubeconfig_entries_use_kubectl_errors() {
-        let file = with_user("u");
-        let unknown_user = with_user("nobody");
-        let broken = kubeconfig_file("{");
-        let options_for = |file: &tempfile::NamedTempFile| ConnectOptions {
-            kubeconfig: Some(file.path().to_owned()),
-            ..ConnectOptions::default()
-        };
-        let nope = || Some("nope".to_owned());
-        for (options, expected) in [
-            (
-                ConnectOptions {
-                    user: nope(),
-                    ..options_for(&file)
-                },
-                "auth info \"nope\" does not exist",
-            ),
-            (
-                options_for(&unknown_user),
-                "auth info \"nobody\" does not exist",
-            ),
-            (
-                ConnectOptions {
-                    cluster: nope(),
-                    ..options_for(&file)
-                },
-                "no server found for cluster \"nope\"",
-            ),
-            (
-                ConnectOptions {
-                    context: nope(),
-                    ..options_for(&file)
-                },
-                "context \"nope\" does not exist",
-            ),
-            (
-                ConnectOptions {
-                    kubeconfig: Some("/nope".into()),
-                    ..options_for(&file)
-                },
-                "error loading config file \"/nope\": No such file or directory (os error 2)",
-            ),
-        ] {
-            let error = connect(options).await.err().unwrap();
-            assert_eq!(error.to_string(), expected);
-        }
-        let error = connect(options_for(&broken))
-            .await
-            .err()
-            .unwrap()
-            .to_string();
-        let path = broken.path().display();
-        assert!(
-            error.starts_with(&format!("error loading config file \"{path}\": ")),
-            "{error}"
-        );
-        let with_token = ConnectOptions {
-            token: Some("t".into()),
-            ..options_for(&unknown_user)
-        };
-        connect(with_token).await.unwrap();
-    }
 }

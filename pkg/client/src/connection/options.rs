@@ -33,6 +33,8 @@ pub struct ConnectOptions {
     pub client_key: Option<PathBuf>,
     /// Bearer token for authentication.
     pub token: Option<SecretString>,
+    /// Whether the command reads standard input, so that credential plugins must not.
+    pub stdin_in_use: bool,
     /// Timeout of a single request. `None` means no timeout.
     pub request_timeout: Option<Duration>,
 }

@@ -70,7 +70,7 @@ pub fn install_objects(variant: InstallVariant, image: &str) -> Result<Vec<Value
         InstallVariant::WebhookOnly => &WEBHOOK_ONLY,
     };
     for (origin, text) in BOTH.iter().chain(own) {
-        let documents = manifest::parse(origin, text)?.into_iter();
+        let documents = manifest::parse(origin, text)?.documents.into_iter();
         objects.extend(documents.map(|document| document.object));
     }
     for object in &mut objects {
@@ -120,6 +120,8 @@ fn set_image(object: &mut Value, image: &str) {
 mod tests {
     use std::path::Path;
 
+    use serde_json::json;
+
     use super::*;
 
     fn identity_key(object: &Value) -> String {
@@ -137,9 +139,17 @@ mod tests {
         ] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
             let text = std::fs::read_to_string(path.join(file)).unwrap();
-            let written = manifest::parse(file, &text).unwrap();
+            let written = manifest::parse(file, &text).unwrap().documents;
             let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
-            let mut made = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            let made = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            // Both with the numbers of a manifest: 0 instead of 0.0.
+            let made = manifest::parse("", &json!({"kind": "List", "items": made}).to_string());
+            let mut made: Vec<_> = made
+                .unwrap()
+                .documents
+                .into_iter()
+                .map(|one| one.object)
+                .collect();
             written.sort_by_key(identity_key);
             made.sort_by_key(identity_key);
             assert_eq!(written.len(), made.len(), "{file}");

@@ -56,7 +56,7 @@ pub async fn wait_for_deletion(
             Ok(_) => {}
         }
         if deadline.ends_within(pause) {
-            let condition = format!("the condition on {}/{}", target.api.plural, target.name);
+            let condition = format!("the deletion of {}/{}", target.api.plural, target.name);
             return Err(Error::Timeout(condition));
         }
         sleep(pause).await;

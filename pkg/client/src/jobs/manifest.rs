@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{Error, Result};
+use crate::{Error, Result, yaml};
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,11 +19,27 @@ pub struct Document {
     pub object: Value,
 }
 
+/// The objects of manifests.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    /// The objects, without those that are empty.
+    pub documents: Vec<Document>,
+    /// Keys that are read as something else than written.
+    pub warnings: Vec<String>,
+}
+
+impl Manifest {
+    fn extend(&mut self, other: Self) {
+        self.documents.extend(other.documents);
+        self.warnings.extend(other.warnings);
+    }
+}
+
 /// Reads the manifests of a `-f` flag: `-` for stdin, a file or a directory.
 ///
 /// Of a directory, reads the .yaml, .yml and .json files in order, with `recursive` also those of
 /// its subdirectories.
-pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
+pub fn read_manifests(name: &str, recursive: bool) -> Result<Manifest> {
     let manifest_error = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Error::NoSuchPath(name.to_owned()),
         _ => Error::Manifest {
@@ -32,22 +48,29 @@ pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
         },
     };
     if name == "-" {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(manifest_error)?;
-        return parse("STDIN", &text);
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().read_to_end(&mut bytes);
+        read.map_err(manifest_error)?;
+        return parse_bytes("STDIN", bytes);
     }
     let path = Path::new(name);
     if !path.is_dir() {
-        return parse(name, &fs::read_to_string(path).map_err(manifest_error)?);
+        return parse_bytes(name, fs::read(path).map_err(manifest_error)?);
     }
-    let mut documents = Vec::new();
+    let mut manifest = Manifest::default();
     for file in manifest_files(path, recursive).map_err(manifest_error)? {
-        let text = fs::read_to_string(&file).map_err(manifest_error)?;
-        documents.extend(parse(&file.to_string_lossy(), &text)?);
+        let bytes = fs::read(&file).map_err(manifest_error)?;
+        manifest.extend(parse_bytes(&file.to_string_lossy(), bytes)?);
     }
-    Ok(documents)
+    Ok(manifest)
+}
+
+fn parse_bytes(origin: &str, bytes: Vec<u8>) -> Result<Manifest> {
+    let text = yaml::decode_text(bytes).map_err(|message| Error::Manifest {
+        origin: origin.to_owned(),
+        message,
+    })?;
+    parse(origin, &text)
 }
 
 fn manifest_files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
@@ -69,30 +92,21 @@ fn manifest_files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> 
 }
 
 /// Decodes the documents of a text. Drops empty documents and expands lists.
-pub fn parse(origin: &str, text: &str) -> Result<Vec<Document>> {
+pub fn parse(origin: &str, text: &str) -> Result<Manifest> {
     let manifest_error = |message: String| Error::Manifest {
         origin: origin.to_owned(),
         message,
     };
-    let values: Vec<Value> = if text.trim_start().starts_with('{') {
-        serde_json::Deserializer::from_str(text)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .map_err(|error| manifest_error(error.to_string()))?
-    } else {
-        // Like kubectl, read a file mode such as 0644 as octal.
-        let options = serde_saphyr::options! { legacy_octal_numbers: true };
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-            let message = error.to_string();
-            let message = message.strip_prefix("error: ").unwrap_or(&message);
-            manifest_error(message.to_owned())
-        })?
-    };
+    let parsed = yaml::parse_manifest(text).map_err(manifest_error)?;
     let mut documents = Vec::new();
-    for value in values {
+    for value in parsed.values {
         flatten_list(origin, value, &mut documents).map_err(manifest_error)?;
     }
-    Ok(documents)
+    let warnings = parsed.warnings.iter();
+    Ok(Manifest {
+        documents,
+        warnings: warnings.map(|text| format!("{origin}: {text}")).collect(),
+    })
 }
 
 fn flatten_list(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<(), String> {
@@ -115,6 +129,7 @@ fn flatten_list(origin: &str, value: Value, documents: &mut Vec<Document>) -> Re
                 }
                 None => {}
             }
+            fill_empty_metadata(&mut object);
             documents.push(Document {
                 origin: origin.to_owned(),
                 object: Value::Object(object),
@@ -123,6 +138,17 @@ fn flatten_list(origin: &str, value: Value, documents: &mut Vec<Document>) -> Re
         other => return Err(format!("expected a Kubernetes object, found {other}")),
     }
     Ok(())
+}
+
+/// Labels and annotations without value are empty strings, as for the API server.
+fn fill_empty_metadata(object: &mut Map<String, Value>) {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    for (field, value) in metadata.into_iter().flatten() {
+        if let ("labels" | "annotations", Value::Object(entries)) = (field.as_str(), value) {
+            let empty = entries.values_mut().filter(|value| value.is_null());
+            empty.for_each(|value| *value = "".into());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -67,7 +67,8 @@ impl WaitCondition {
         }
     }
 
-    fn describe(&self) -> String {
+    /// The condition in words, for example `phase Running`.
+    pub fn describe(&self) -> String {
         match self {
             Self::Phase(phase) => format!("phase {}", phase.as_str()),
             Self::Condition(type_, status) => format!("condition {type_}={status}"),

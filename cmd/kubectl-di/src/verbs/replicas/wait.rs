@@ -5,7 +5,7 @@ use di_client::{
 };
 
 use crate::{
-    flags::wait::{WaitFlags, unmet_condition},
+    flags::wait::{WaitFlags, describe_wait},
     output::progress_bar::ProgressBar,
 };
 
@@ -57,7 +57,7 @@ pub async fn wait_until_ready(
                 names.join(", "),
                 job.resource_name()
             ),
-            _ => unmet_condition(job),
+            _ => describe_wait("the replicas")(job),
         }
     };
     wait_for_job(cluster, changed.name(), waiting.deadline(), check, missing).await?;

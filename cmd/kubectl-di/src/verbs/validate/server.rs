@@ -3,23 +3,19 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
-use di_client::{Document, create_object, prepare_objects};
+use di_client::{Cluster, Document, create_object, prepare_objects};
 
-use crate::{
-    flags::globals::Globals,
-    output::{kind_and_name, report_error},
-};
+use crate::output::{kind_and_name, report_error};
 
 /// Creates all documents with a dry run and the user's permissions.
 pub async fn submit(
-    globals: &Globals,
+    cluster: &Cluster,
     documents: Vec<Document>,
     out: &mut impl Write,
 ) -> Result<ExitCode> {
-    let cluster = globals.connect().await?;
     let mut code = ExitCode::SUCCESS;
-    for one in prepare_objects(Some(&cluster), cluster.namespace(), documents).await? {
-        match create_object(&cluster, &one, true).await {
+    for one in prepare_objects(Some(cluster), cluster.namespace(), documents).await? {
+        match create_object(cluster, &one, true).await {
             Ok(object) => writeln!(out, "{} created (server dry run)", kind_and_name(&object))?,
             Err(error) => {
                 report_error(&error.into());

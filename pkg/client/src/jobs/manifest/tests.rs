@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn parse_objects(text: &str) -> Vec<Value> {
-    let documents = parse("job.yaml", text).unwrap();
+    let documents = parse("job.yaml", text).unwrap().documents;
     documents.into_iter().map(|d| d.object).collect()
 }
 
@@ -83,7 +83,8 @@ fn directory_manifests_are_read_in_order() {
         fs::write(dir.path().join(name), text).unwrap();
     }
     let kinds = |recursive: bool| -> Vec<_> {
-        let documents = read_manifests(dir.path().to_str().unwrap(), recursive).unwrap();
+        let documents = read_manifests(dir.path().to_str().unwrap(), recursive);
+        let documents = documents.unwrap().documents;
         let kinds = documents.into_iter().map(|d| d.object["kind"].clone());
         kinds.collect()
     };

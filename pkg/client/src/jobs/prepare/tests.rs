@@ -16,7 +16,7 @@ fn try_prepare(text: &str, namespace: &str, explicit: bool) -> Result<Vec<Prepar
         name: namespace.to_owned(),
         explicit,
     };
-    let documents = parse("job.yaml", text).unwrap();
+    let documents = parse("job.yaml", text).unwrap().documents;
     block_on(prepare_objects(None, &namespace, documents))
 }
 

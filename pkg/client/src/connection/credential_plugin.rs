@@ -1,0 +1,255 @@
+//! Runs credential plugins, as kubectl does.
+//!
+//! kube runs a plugin for a certificate several times, and lets it read a standard input that is no
+//! terminal. Arguments and output of a plugin may be secret, so no message contains them.
+
+use std::{
+    io::{self, IsTerminal},
+    process::{Command, Stdio},
+};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::{Error, Result, yaml};
+
+const V1: &str = "client.authentication.k8s.io/v1";
+const V1_BETA_1: &str = "client.authentication.k8s.io/v1beta1";
+
+/// The credentials that a plugin has returned: a token, a certificate with its key, or both.
+pub(crate) struct Credential {
+    pub(crate) token: Option<SecretString>,
+    pub(crate) certificate: Option<(String, SecretString)>,
+    pub(crate) expires: Option<Timestamp>,
+}
+
+/// The credential plugin of a user.
+#[derive(Clone)]
+pub(crate) struct CredentialPlugin {
+    exec: ExecConfig,
+    command: String,
+    version: String,
+    stdin_in_use: bool,
+}
+
+impl CredentialPlugin {
+    /// `stdin_in_use`: the command reads standard input itself.
+    pub(crate) fn new(exec: ExecConfig, stdin_in_use: bool) -> Result<Self> {
+        let required = |field: &str| {
+            Error::Configuration(format!(
+                "{field} must be specified to use exec authentication plugin"
+            ))
+        };
+        let command = exec.command.clone().ok_or_else(|| required("command"))?;
+        let version = exec.api_version.clone();
+        let version = version.ok_or_else(|| required("apiVersion"))?;
+        match version.as_str() {
+            V1 if exec.interactive_mode.is_none() => return Err(required("interactiveMode")),
+            V1 | V1_BETA_1 => {}
+            other => {
+                return Err(Error::Configuration(format!(
+                    "exec plugin: invalid apiVersion {other:?}; use {V1}"
+                )));
+            }
+        }
+        Ok(Self {
+            exec,
+            command,
+            version,
+            stdin_in_use,
+        })
+    }
+
+    /// Runs the plugin and waits until it ends.
+    pub(crate) async fn run(&self) -> Result<Credential> {
+        let plugin = self.clone();
+        let ended = tokio::task::spawn_blocking(move || plugin.run_blocking()).await;
+        ended.unwrap_or_else(|error| Err(self.failure(&error.to_string())))
+    }
+
+    fn run_blocking(&self) -> Result<Credential> {
+        let interactive = self.is_interactive(io::stdin().is_terminal())?;
+        let mut spec = json!({"interactive": interactive});
+        if let Some(cluster) = &self.exec.cluster {
+            spec["cluster"] =
+                serde_json::to_value(cluster).map_err(|error| self.failure(&error.to_string()))?;
+        }
+        let info = json!({"apiVersion": self.version, "kind": "ExecCredential", "spec": spec});
+        let variables = self.exec.env.iter().flatten().filter_map(|variable| {
+            let value = variable.get("value").map_or("", String::as_str);
+            Some((variable.get("name")?, value))
+        });
+        let stdin = if interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        };
+        let output = Command::new(&self.command)
+            .args(self.exec.args.iter().flatten())
+            .envs(variables)
+            .env("KUBERNETES_EXEC_INFO", info.to_string())
+            .stdin(stdin)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| {
+                Error::Configuration(format!(
+                    "unable to run the credential plugin {:?}: {error}",
+                    self.command
+                ))
+            })?;
+        if !output.status.success() {
+            return Err(self.failure(&format!("failed with {}", output.status)));
+        }
+        self.parse(output.stdout)
+    }
+
+    /// Whether the plugin may read standard input.
+    fn is_interactive(&self, stdin_is_terminal: bool) -> Result<bool> {
+        let available = stdin_is_terminal && !self.stdin_in_use;
+        match self.exec.interactive_mode {
+            Some(ExecInteractiveMode::Never) => Ok(false),
+            Some(ExecInteractiveMode::Always) if !available => {
+                let why = if stdin_is_terminal {
+                    "is used by the command"
+                } else {
+                    "is not a terminal"
+                };
+                Err(self.failure(&format!("needs standard input, which {why}")))
+            }
+            Some(ExecInteractiveMode::Always) => Ok(true),
+            Some(ExecInteractiveMode::IfAvailable) | None => Ok(available),
+        }
+    }
+
+    fn parse(&self, stdout: Vec<u8>) -> Result<Credential> {
+        let documents = yaml::decode_text(stdout).and_then(|text| yaml::parse_yaml(&text));
+        let printed = documents.ok().and_then(|all| all.values.into_iter().next());
+        let printed = printed.unwrap_or_default();
+        if printed["kind"] != "ExecCredential" {
+            return Err(self.failure("printed no ExecCredential"));
+        }
+        if printed["apiVersion"] != *self.version {
+            let expected = format!("printed no ExecCredential of version {}", self.version);
+            return Err(self.failure(&expected));
+        }
+        let status = &printed["status"];
+        if status.is_null() {
+            return Err(self.failure("printed no status"));
+        }
+        let text = |field: &str| match &status[field] {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            _ => Err(self.failure(&format!("printed a status.{field} that is no text"))),
+        };
+        let token = text("token")?.map(SecretString::from);
+        let certificate = match (text("clientCertificateData")?, text("clientKeyData")?) {
+            (Some(certificate), Some(key)) => Some((certificate.to_owned(), key.into())),
+            (None, None) => None,
+            _ => return Err(self.failure("printed only certificate or key, not both")),
+        };
+        if token.is_none() && certificate.is_none() {
+            return Err(self.failure("printed no token or certificate and key"));
+        }
+        let expires = text("expirationTimestamp")?.map(str::parse).transpose();
+        Ok(Credential {
+            token,
+            certificate,
+            expires: expires
+                .map_err(|_| self.failure("printed an invalid status.expirationTimestamp"))?,
+        })
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        Error::Configuration(format!(
+            "getting credentials: exec: executable {} {what}",
+            self.command
+        ))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::connection::tests::connect_by_plugin;
+
+    #[test]
+    fn stdin_is_given_only_if_mode_and_command_allow_it() {
+        use ExecInteractiveMode::{Always, IfAvailable, Never};
+        for (mode, terminal, stdin_in_use, expected) in [
+            (None, true, false, Some(true)),
+            (Some(IfAvailable), true, false, Some(true)),
+            (Some(IfAvailable), false, false, Some(false)),
+            (Some(IfAvailable), true, true, Some(false)),
+            (Some(Never), true, false, Some(false)),
+            (Some(Always), true, false, Some(true)),
+            (Some(Always), false, false, None),
+            (Some(Always), true, true, None),
+        ] {
+            let exec = ExecConfig {
+                command: Some("login".to_owned()),
+                api_version: Some(V1_BETA_1.to_owned()),
+                interactive_mode: mode.clone(),
+                ..ExecConfig::default()
+            };
+            let plugin = CredentialPlugin::new(exec, stdin_in_use).unwrap();
+            let found = plugin.is_interactive(terminal).ok();
+            assert_eq!(found, expected, "{mode:?} {terminal} {stdin_in_use}");
+        }
+    }
+
+    #[tokio::test]
+    async fn failed_plugin_error_contains_no_secrets() {
+        let print = |status: serde_json::Value| {
+            let version = "client.authentication.k8s.io/v1";
+            let printed =
+                json!({"apiVersion": version, "kind": "ExecCredential", "status": status});
+            format!("echo '{printed}'")
+        };
+        for (script, reason) in [
+            (
+                "echo secret; exit 3".to_owned(),
+                "failed with exit status: 3",
+            ),
+            (
+                "echo '{status: secret'".to_owned(),
+                "printed no ExecCredential",
+            ),
+            (print(json!(null)), "printed no status"),
+            (print(json!({})), "printed no token or certificate and key"),
+            (
+                print(json!({"clientCertificateData": "secret"})),
+                "printed only certificate or key, not both",
+            ),
+            (
+                print(json!({"token": "t", "expirationTimestamp": "secret"})),
+                "printed an invalid status.expirationTimestamp",
+            ),
+        ] {
+            let error = connect_by_plugin(&script).await.err().unwrap();
+            let expected = format!("getting credentials: exec: executable sh {reason}");
+            assert_eq!(error.to_string(), expected, "{script}");
+        }
+    }
+
+    #[tokio::test]
+    async fn failed_token_refresh_error_contains_no_secrets() {
+        let marker = tempfile::NamedTempFile::new().unwrap();
+        let path = marker.path().display();
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {"token": "secret", "expirationTimestamp": "2026-01-01T00:00:00Z"},
+        });
+        let script =
+            format!("echo '{credential}'; if [ -s {path} ]; then exit 3; fi; echo ran > {path}");
+        let cluster = connect_by_plugin(&script).await.unwrap();
+        let error = crate::get_job(&cluster, "j").await.err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "unable to connect to the server http://h:1: getting credentials: exec: executable sh failed with exit status: 3"
+        );
+    }
+}
