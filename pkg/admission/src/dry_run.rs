@@ -92,8 +92,12 @@ impl DryRun {
         let encode = |pod: &_| serde_json::to_vec(pod).map_err(Error::Encode);
         let requests = pods.into_iter().map(|(mut pod, fields)| {
             // The UID of the owner differs each time that a job is submitted.
-            let owners = pod.metadata.owner_references.take();
+            let mut owners = pod.metadata.owner_references.take();
             let hash = self.hasher.hash_one(encode(&pod)?);
+            // An API server that has just got the CRD denies this field for half a minute.
+            for owner in owners.iter_mut().flatten() {
+                owner.block_owner_deletion = None;
+            }
             pod.metadata.owner_references = owners;
             Ok(PodRequest {
                 key: (namespace.to_owned(), hash),

@@ -249,7 +249,7 @@ mod tests {
         let error = crate::get_job(&cluster, "j").await.err().unwrap();
         assert_eq!(
             error.to_string(),
-            "unable to connect to the server http://h:1: getting credentials: exec: executable sh failed with exit status: 3"
+            "unable to connect to the server https://h:1: getting credentials: exec: executable sh failed with exit status: 3"
         );
     }
 }

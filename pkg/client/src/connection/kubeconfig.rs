@@ -11,7 +11,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{Uri, uri::InvalidUri};
+use http::Uri;
 use kube::{
     Config,
     config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig},
@@ -23,6 +23,8 @@ use x509_parser::pem::Pem;
 use crate::{Error, Result, yaml};
 
 use super::{options::ConnectOptions, overrides, proxy};
+
+const CERTIFICATE: &str = "CERTIFICATE";
 
 /// The entries of the kubeconfig that are used.
 #[derive(Default)]
@@ -170,36 +172,50 @@ impl Selection {
 
     fn into_config(self) -> Result<Config> {
         let (cluster, mut user) = (self.cluster, self.user);
-        let data = cluster.certificate_authority_data.as_deref();
-        let authority = read_pem(
-            "certificate-authority",
-            data,
+        let server = cluster.server.as_deref().unwrap_or_default();
+        let mut config = Config::new(parse_server_address(server)?);
+        if config.cluster_url.scheme_str() == Some("http") {
+            // Like client-go, send no credentials that anyone on the way can read.
+            user = AuthInfo {
+                impersonate: user.impersonate,
+                impersonate_uid: user.impersonate_uid,
+                impersonate_groups: user.impersonate_groups,
+                impersonate_user_extra: user.impersonate_user_extra,
+                ..AuthInfo::default()
+            };
+        }
+        let (data, file) = (
+            &cluster.certificate_authority_data,
             &cluster.certificate_authority,
-        )?;
-        let data = user.client_certificate_data.as_deref();
-        let certificate = read_pem("client-certificate", data, &user.client_certificate)?;
+        );
+        let authority = read_pem("certificate-authority", CERTIFICATE, data.as_deref(), file)?;
+        config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
+        if config.accept_invalid_certs && authority.is_some() {
+            let message =
+                "specifying a root certificates file with the insecure flag is not allowed";
+            return Err(Error::Configuration(message.to_owned()));
+        }
+        config.root_cert = authority.map(|pem| {
+            let blocks = find_blocks(&pem, CERTIFICATE);
+            blocks.map(|block| block.contents).collect()
+        });
+        let (data, file) = (&user.client_certificate_data, &user.client_certificate);
+        let certificate = read_pem("client-certificate", CERTIFICATE, data.as_deref(), file)?;
         let data = user
             .client_key_data
             .as_ref()
             .map(ExposeSecret::expose_secret);
-        let key = read_pem("client-key", data, &user.client_key)?;
+        let key = read_pem("client-key", "PRIVATE KEY", data, &user.client_key)?;
         if certificate.is_some() != key.is_some() {
-            return Err(Error::Configuration(
-                "client-certificate and client-key must be given together".to_owned(),
-            ));
+            let message = "client-certificate and client-key must be given together";
+            return Err(Error::Configuration(message.to_owned()));
         }
-        let insecure = cluster.insecure_skip_tls_verify.unwrap_or_default();
-        let tls = authority.is_some() || certificate.is_some() || insecure;
-        let server = cluster.server.as_deref().unwrap_or_default();
-        let mut config = Config::new(parse_server_address(server, tls)?);
-        config.root_cert = authority.map(|pem| parse_certificates(&pem)).transpose()?;
         user.client_certificate_data = certificate.map(|pem| STANDARD.encode(pem));
         user.client_key_data = key.map(|pem| STANDARD.encode(pem).into());
         if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
             exec.cluster = ExecAuthCluster::try_from(&cluster).ok();
         }
         config.auth_info = user;
-        config.accept_invalid_certs = insecure;
         config.disable_compression = cluster.disable_compression.unwrap_or_default();
         config.tls_server_name = cluster.tls_server_name;
         let proxy = cluster.proxy_url.as_deref();
@@ -211,32 +227,32 @@ impl Selection {
     }
 }
 
-/// Parses the address of the API server. Without scheme, it is HTTPS if there are TLS settings.
-fn parse_server_address(server: &str, tls: bool) -> Result<Uri> {
-    let address = match (server.contains("://"), tls) {
-        (true, _) => server.to_owned(),
-        (false, true) => format!("https://{server}"),
-        (false, false) => format!("http://{server}"),
+/// Parses the address of the API server. Like client-go, uses HTTP for an address without scheme.
+fn parse_server_address(server: &str) -> Result<Uri> {
+    let scheme = if server.contains("://") {
+        ""
+    } else {
+        "http://"
     };
     let invalid = |reason: &str| {
-        Error::Configuration(format!(
-            "invalid address of the API server {server:?}: {reason}"
-        ))
+        let message = format!("invalid address of the API server {server:?}: {reason}");
+        Error::Configuration(message)
     };
-    let address: Uri = address
-        .parse()
-        .map_err(|error: InvalidUri| invalid(&error.to_string()))?;
-    if !matches!(address.scheme_str(), Some("http" | "https")) {
-        return Err(invalid("use http:// or https://"));
+    let address = format!("{scheme}{server}").parse::<Uri>();
+    let address = address.map_err(|error| invalid(&error.to_string()))?;
+    match (address.scheme_str(), address.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(address),
+        _ => Err(invalid("expected https://HOST:PORT")),
     }
-    if address.host().unwrap_or_default().is_empty() {
-        return Err(invalid("it names no host"));
-    }
-    Ok(address)
 }
 
-/// The content of a setting of the kubeconfig that is base64 data or a file.
-fn read_pem(name: &str, data: Option<&str>, file: &Option<String>) -> Result<Option<Vec<u8>>> {
+/// Reads a setting that is base64 data or a file, and has a PEM block of this label.
+fn read_pem(
+    name: &str,
+    label: &str,
+    data: Option<&str>,
+    file: &Option<String>,
+) -> Result<Option<Vec<u8>>> {
     let content = match (data, file) {
         (Some(data), _) => {
             let decoded = STANDARD.decode(yaml::without_line_breaks(data));
@@ -247,22 +263,17 @@ fn read_pem(name: &str, data: Option<&str>, file: &Option<String>) -> Result<Opt
         }
         (None, None) => return Ok(None),
     };
-    content.map(Some).map_err(Error::Configuration)
+    let pem = content.map_err(Error::Configuration)?;
+    if find_blocks(&pem, label).next().is_none() {
+        let message = format!("{name} contains no {label} in PEM format");
+        return Err(Error::Configuration(message));
+    }
+    Ok(Some(pem))
 }
 
-/// The certificates in DER.
-fn parse_certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let blocks: Result<Vec<Pem>, _> = Pem::iter_from_buffer(pem).collect();
-    let mut certificates = blocks.unwrap_or_default();
-    certificates.retain(|block| block.label == "CERTIFICATE");
-    if certificates.is_empty() {
-        let message = "certificate-authority of the cluster has no certificate in PEM format";
-        return Err(Error::Configuration(message.to_owned()));
-    }
-    Ok(certificates
-        .into_iter()
-        .map(|block| block.contents)
-        .collect())
+fn find_blocks(pem: &[u8], label: &str) -> impl Iterator<Item = Pem> {
+    let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
+    blocks.filter(move |block| block.label.ends_with(label))
 }
 
 /// Reads a kubeconfig file. Empty values count as not set, as in client-go.

@@ -21,10 +21,6 @@ pub(crate) fn apply_flags(options: &ConnectOptions, selected: &mut Selection) ->
     );
     replace(&mut user.impersonate, options.impersonate.as_ref());
     if options.insecure_skip_tls_verify {
-        if options.certificate_authority.is_some() {
-            let message = "specifying a root certificates file with the insecure flag is not allowed; pass either --certificate-authority or --insecure-skip-tls-verify";
-            return Err(Error::Configuration(message.to_owned()));
-        }
         cluster.insecure_skip_tls_verify = Some(true);
         (
             cluster.certificate_authority,
@@ -33,7 +29,9 @@ pub(crate) fn apply_flags(options: &ConnectOptions, selected: &mut Selection) ->
     }
     let text = |file: &Path| Some(file.to_string_lossy().into_owned());
     if let Some(file) = &options.certificate_authority {
-        cluster.insecure_skip_tls_verify = None;
+        if !options.insecure_skip_tls_verify {
+            cluster.insecure_skip_tls_verify = None;
+        }
         (
             cluster.certificate_authority,
             cluster.certificate_authority_data,

@@ -29,7 +29,7 @@ pub(crate) async fn connect_by_plugin(script: &str) -> Result<Cluster> {
     }});
     let file =  kubeconfig_file(&format!(
         "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
-          clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
+          clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
     ));
     let options = ConnectOptions {
         kubeconfig: Some(file.path().to_owned()),

@@ -71,7 +71,8 @@ pub(crate) fn resolve_tagged(text: &str, tag: &str) -> Result<Value, String> {
 pub(crate) fn to_key(value: Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
-        Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
+        Value::Bool(value) => Ok(value.to_string()),
+        Value::Number(number) => Ok(normalize_number(&number).to_string()),
         other => Err(format!("unsupported key {other}")),
     }
 }
@@ -85,15 +86,17 @@ pub(crate) fn without_line_breaks(text: &str) -> String {
 /// 64-bit float.
 pub(crate) fn normalize_number(number: &Number) -> Number {
     // Rust prints floats without exponent, as Go does below this limit.
-    let integral = |float: f64| -> Option<i64> {
+    let integral = |float: f64| -> Option<Number> {
         let text = (float.abs() < 1e21).then(|| float.to_string())?;
-        text.parse().ok()
+        let unsigned = || text.parse::<u64>().map(Number::from);
+        text.parse::<i64>()
+            .map(Number::from)
+            .or_else(|_| unsigned())
+            .ok()
     };
     let as_float = || {
         let float = number.as_f64()?;
-        integral(float)
-            .map(Number::from)
-            .or_else(|| Number::from_f64(float))
+        integral(float).or_else(|| Number::from_f64(float))
     };
     let integer = number.as_i64().map(Number::from);
     integer.or_else(as_float).unwrap_or_else(|| number.clone())

@@ -1,0 +1,160 @@
+//! Runs kubectl and the plugin in the folder of a case.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Mutex,
+    thread,
+};
+
+use tempfile::TempDir;
+
+use crate::server::{Seen, Server};
+
+/// What a program did with a case.
+#[derive(Debug, PartialEq)]
+pub struct Outcome {
+    pub succeeded: bool,
+    /// The last request for the job.
+    pub seen: Option<Seen>,
+    /// How often the credential plugin ran.
+    pub logins: usize,
+}
+
+/// The folder of a case, with an API server for it.
+pub struct Sandbox {
+    pub dir: TempDir,
+    pub server: Server,
+}
+
+/// The output of a program.
+pub struct Output {
+    pub succeeded: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let server = Server::start(dir.path());
+        Self { dir, server }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Replaces `$DIR`, `$HTTPS` and the other variables of the corpus.
+    pub fn expand(&self, text: &str) -> String {
+        let mut text = text.replace("$DIR", self.path().to_str().unwrap());
+        for (name, value) in &self.server.variables {
+            text = text.replace(name, value);
+        }
+        text
+    }
+
+    pub fn kubectl(&self, args: &[String], environment: &BTreeMap<String, String>) -> Output {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").expect("run make unit");
+        let mut command = Command::new(PathBuf::from(assets).join("kubectl"));
+        command.arg("--cache-dir").arg(self.path().join("cache"));
+        self.run(command, args, environment)
+    }
+
+    pub fn plugin(&self, args: &[String], environment: &BTreeMap<String, String>) -> Output {
+        let output = self.run(
+            Command::new(env!("CARGO_BIN_EXE_kubectl-di")),
+            args,
+            environment,
+        );
+        for words in [
+            "panicked",
+            "Options",
+            "configured policy",
+            "Failed to infer",
+            "Os {",
+        ] {
+            assert!(
+                !output.stderr.contains(words),
+                "{args:?}: {}",
+                output.stderr
+            );
+        }
+        output
+    }
+
+    fn run(
+        &self,
+        mut command: Command,
+        args: &[String],
+        environment: &BTreeMap<String, String>,
+    ) -> Output {
+        let output = command
+            .args(args)
+            .current_dir(self.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.path())
+            .envs(environment)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        Output {
+            succeeded: output.status.success(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// What the program did since the last call.
+    pub fn take_outcome(&self, output: &Output) -> Outcome {
+        let log = self.path().join("logins");
+        let logins = std::fs::read_to_string(&log).unwrap_or_default();
+        std::fs::remove_file(log).ok();
+        Outcome {
+            succeeded: output.succeeded,
+            seen: self.server.take_last_seen(),
+            logins: logins.lines().count(),
+        }
+    }
+}
+
+/// Compares all cases, several at a time. Each must agree or be different for a reason.
+///
+/// # Panics
+/// With all cases that do not.
+pub fn check_all<T: Sync>(
+    cases: &[T],
+    name: impl Fn(&T) -> &str + Sync,
+    difference: impl Fn(&T) -> Option<&str> + Sync,
+    compare: impl Fn(&T) -> Result<(), String> + Sync,
+) {
+    let (next, faults) = (Mutex::new(cases.iter()), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let Some(case) = next.lock().unwrap().next() else {
+                return;
+            };
+            let fault = match (compare(case), difference(case)) {
+                (Err(fault), None) => fault,
+                (Ok(()), Some(reason)) => format!("they agree, although {reason}"),
+                _ => continue,
+            };
+            let fault = format!("{}: {fault}", name(case));
+            faults.lock().unwrap().push(fault);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(work);
+        }
+    });
+    let faults = faults.into_inner().unwrap();
+    assert!(
+        faults.is_empty(),
+        "{} cases:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
+}
