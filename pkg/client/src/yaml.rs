@@ -248,10 +248,9 @@ fn plain_text(event: &Event<'_>) -> Option<String> {
 fn resolve_scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
     match tag.map(|tag| tag.suffix_in_namespace(CORE_TAGS)) {
         Some(Some(core)) => resolve_tagged(text, &core),
-        // Kubernetes knows no other tag.
-        Some(None) => Ok(text.into()),
         None if style == ScalarStyle::Plain => resolve_plain(text),
-        None => Ok(text.into()),
+        // Quotes and tags of applications make it text.
+        Some(None) | None => Ok(text.into()),
     }
 }
 

@@ -29,6 +29,8 @@ fn corpus() -> Corpus {
     serde_saphyr::from_str(include_str!("manifests.yaml")).unwrap()
 }
 
+const KUBECONFIG: &str = "{current-context: c, contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {server: $HTTP}}]}";
+
 /// An object of a kind that the plugin does not check.
 fn with_spec(spec: &str) -> String {
     let indented = spec.replace('\n', "\n  ");
@@ -56,8 +58,7 @@ fn encode(text: &str, encoding: Option<&str>) -> Vec<u8> {
 
 /// The objects that both programs read, or `None` if they fail.
 fn read_objects(sandbox: &Sandbox, content: &[u8]) -> [(Option<Vec<Value>>, String); 2] {
-    fs::write(sandbox.path().join("config"), kubeconfig()).unwrap();
-    let config = sandbox.expand(&kubeconfig());
+    let config = sandbox.expand(KUBECONFIG);
     fs::write(sandbox.path().join("config"), config).unwrap();
     fs::write(sandbox.path().join("manifest.yaml"), content).unwrap();
     let path = sandbox.path().join("config").to_str().unwrap().to_owned();
@@ -77,10 +78,6 @@ fn read_objects(sandbox: &Sandbox, content: &[u8]) -> [(Option<Vec<Value>>, Stri
     [kubectl, plugin].map(|output| (parse_objects(&output), output.stderr))
 }
 
-fn kubeconfig() -> String {
-    "{current-context: c, contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {server: $HTTP}}]}".to_owned()
-}
-
 fn parse_objects(output: &Output) -> Option<Vec<Value>> {
     let printed = serde_json::Deserializer::from_str(&output.stdout).into_iter::<Value>();
     let mut objects = Vec::new();
@@ -97,9 +94,10 @@ fn parse_objects(output: &Output) -> Option<Vec<Value>> {
 fn scalars_match_kubectl() {
     let scalars = corpus().scalars;
     let fields = scalars.iter().enumerate();
-    let fields: String = fields
-        .map(|(index, text)| format!("s{index}: {text}\n"))
+    let fields: Vec<_> = fields
+        .map(|(index, text)| format!("s{index}: {text}"))
         .collect();
+    let fields = fields.join("\n");
     let sandbox = Sandbox::new();
     let [kubectl, plugin] = read_objects(&sandbox, with_spec(&fields).as_bytes());
     let spec = |(objects, errors): (Option<Vec<Value>>, String)| -> Map<String, Value> {

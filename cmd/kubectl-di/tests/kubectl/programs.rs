@@ -70,6 +70,8 @@ impl Sandbox {
         );
         for words in [
             "panicked",
+            // Arguments, variables and output of credential plugins in the corpus.
+            "secret",
             "Options",
             "configured policy",
             "Failed to infer",

@@ -183,7 +183,9 @@ fn answer(head: &[String], record: &Record, has_certificate: bool, proxied: bool
                 headers.entry(name).or_default().push(value.to_owned());
             }
         }
-        headers.values_mut().for_each(|values| values.sort());
+        for values in headers.values_mut() {
+            values.sort();
+        }
         record.seen.lock().unwrap().push(Seen {
             path: path.clone(),
             headers,

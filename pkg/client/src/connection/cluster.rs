@@ -127,11 +127,9 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use crate::{
         ConnectOptions,
-        connection::tests::{connect, kubeconfig_file, with_context},
+        connection::tests::{connect, with_context},
     };
 
     #[tokio::test]
@@ -160,41 +158,5 @@ mod tests {
         options.namespace = Some("c%2fd".to_owned());
         let error = connect(options).await.err().unwrap();
         assert!(error.to_string().ends_with("[may not contain '%']"));
-    }
-
-    #[tokio::test]
-    async fn proxy_url_of_kubeconfig_is_used() {
-        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = proxy.local_addr().unwrap();
-        let file =  kubeconfig_file(&format!(
-            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
-              clusters: [{{name: k, cluster: {{server: 'http://elsewhere.invalid:1', proxy-url: 'http://{address}'}}}}]}}"
-        ));
-        let cluster = connect(ConnectOptions {
-            kubeconfig: Some(file.path().to_owned()),
-            ..ConnectOptions::default()
-        });
-        let cluster = cluster.await.unwrap();
-        let server = tokio::spawn(async move {
-            let (mut stream, _) = proxy.accept().await.unwrap();
-            let mut requests = Vec::new();
-            for response in [
-                "HTTP/1.1 200 OK\r\n\r\n",
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 25\r\n\r\n{\"metadata\":{\"name\":\"j\"}}",
-            ] {
-                let mut request = vec![0; 4096];
-                let length = stream.read(&mut request).await.unwrap();
-                requests.push(String::from_utf8_lossy(&request[..length]).into_owned());
-                stream.write_all(response.as_bytes()).await.unwrap();
-            }
-            requests
-        });
-        assert_eq!(crate::get_job(&cluster, "j").await.unwrap().name(), "j");
-        let requests = server.await.unwrap();
-        assert!(
-            requests[0].starts_with("CONNECT elsewhere.invalid:1 "),
-            "{requests:?}"
-        );
-        assert!(requests[1].starts_with("GET /apis/"), "{requests:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::{fs, sync::Arc};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Request, header::AUTHORIZATION};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Config, client::Body};
-use secrecy::{ExposeSecret, SecretString};
+use kube::{Config, client::Body, config::AuthInfo};
+use secrecy::ExposeSecret;
 use tokio::sync::Mutex;
 use tower::BoxError;
 
@@ -14,22 +14,20 @@ use crate::{Error, Result};
 
 use super::credential_plugin::{Credential, CredentialPlugin};
 
-/// Where the Authorization header of requests comes from.
-pub(crate) enum Authorization {
-    /// There is none: the user has a client certificate, or is anonymous.
-    None,
-    /// A token, or a name with its password.
-    Fixed(HeaderValue),
-    /// A token in a file, which another program may replace.
-    File {
-        path: String,
-        last: Mutex<HeaderValue>,
-    },
-    /// The token of a plugin with the time when it expires.
-    Plugin {
-        plugin: CredentialPlugin,
-        last: Mutex<(HeaderValue, Option<Timestamp>)>,
-    },
+/// Adds the Authorization header to requests.
+pub(crate) struct Authorization {
+    source: Source,
+    /// None for a user with a client certificate, and for an anonymous one.
+    header: Mutex<Option<HeaderValue>>,
+}
+
+/// What can replace the header.
+enum Source {
+    Fixed,
+    /// A file with a token, which another program updates.
+    File(String),
+    /// A plugin, once its token has expired.
+    Plugin(Box<CredentialPlugin>, Mutex<Option<Timestamp>>),
 }
 
 impl Authorization {
@@ -37,63 +35,29 @@ impl Authorization {
     /// plugin once; its certificate stays in the configuration.
     pub(crate) async fn take_from(config: &mut Config, stdin_in_use: bool) -> Result<Self> {
         let user = &mut config.auth_info;
-        let (name, password) = (user.username.take(), user.password.take());
-        let mut token = user.token.take().map(|token| (token, "the user"));
-        let (file, exec) = (user.token_file.take(), user.exec.take());
-        if name.is_some() && (token.is_some() || file.is_some()) {
-            return Err(Error::Configuration(
-                "username/password or bearer token may be set, but not both".to_owned(),
-            ));
-        }
-        if let Some(provider) = user.auth_provider.take() {
-            let id_token = provider.config.get("id-token");
-            let id_token = id_token.filter(|_| provider.name == "oidc");
-            let id_token = id_token.ok_or_else(|| {
-                Error::Configuration(format!(
-                    "auth-provider {:?} is not supported; use a credential plugin (exec)",
-                    provider.name
-                ))
-            })?;
-            token = token.or(Some((id_token.as_str().into(), "auth-provider oidc")));
-        }
-        let header = token
-            .map(|(token, origin)| bearer(&token, origin))
-            .transpose()?;
-        match (header, file, name, exec) {
-            (header, Some(path), ..) => {
-                let header = match (read_token(&path), header) {
-                    (Err(_), Some(header)) => header,
-                    (read, _) => read?,
-                };
-                let last = Mutex::new(header);
-                Ok(Self::File { path, last })
+        let mut header = fixed_header(user)?;
+        let source = match (user.token_file.take(), user.exec.take()) {
+            (Some(path), _) => {
+                match read_token(&path) {
+                    Err(error) if header.is_none() => return Err(error),
+                    read => header = read.ok().or(header),
+                }
+                Source::File(path)
             }
-            (Some(header), ..) => Ok(Self::Fixed(header)),
-            (None, None, Some(name), _) => {
-                let password = password.as_ref().map_or("", ExposeSecret::expose_secret);
-                let pair = STANDARD.encode(format!("{name}:{password}"));
-                Ok(Self::Fixed(to_header(
-                    &format!("Basic {pair}"),
-                    "the user",
-                )?))
-            }
-            (None, None, None, Some(exec)) => {
+            (None, Some(exec)) if header.is_none() => {
                 let plugin = CredentialPlugin::new(exec, stdin_in_use)?;
                 let credential = plugin.run().await?;
-                if let Some((certificate, key)) = &credential.certificate {
+                header = token_header(&credential)?;
+                if let Some((certificate, key)) = credential.certificate {
                     user.client_certificate_data = Some(STANDARD.encode(certificate));
                     user.client_key_data = Some(STANDARD.encode(key.expose_secret()).into());
                 }
-                Ok(match token_header(&credential)? {
-                    Some(header) => Self::Plugin {
-                        plugin,
-                        last: Mutex::new((header, credential.expires)),
-                    },
-                    None => Self::None,
-                })
+                Source::Plugin(Box::new(plugin), Mutex::new(credential.expires))
             }
-            (None, None, None, None) => Ok(Self::None),
-        }
+            (None, _) => Source::Fixed,
+        };
+        let header = Mutex::new(header);
+        Ok(Self { source, header })
     }
 
     /// Adds the header to a request. Reads the file again, and runs the plugin again once its token
@@ -102,60 +66,83 @@ impl Authorization {
         self: Arc<Self>,
         mut request: Request<Body>,
     ) -> Result<Request<Body>, BoxError> {
-        let header = match &*self {
-            Self::None => return Ok(request),
-            Self::Fixed(header) => header.clone(),
-            Self::File { path, last } => {
-                let mut last = last.lock().await;
-                // The file may be gone for a moment, or for good after the start.
-                if let Ok(header) = read_token(path) {
-                    *last = header;
-                }
-                last.clone()
-            }
-            Self::Plugin { plugin, last } => {
-                let mut last = last.lock().await;
-                if last.1.is_some_and(|expires| expires <= Timestamp::now()) {
+        let mut header = self.header.lock().await;
+        match &self.source {
+            Source::Fixed => {}
+            // The file may be gone for a moment, or for good after the start.
+            Source::File(path) => *header = read_token(path).ok().or(header.take()),
+            Source::Plugin(plugin, expires) => {
+                let mut expires = expires.lock().await;
+                if expires.is_some_and(|time| time <= Timestamp::now()) {
                     let credential = plugin.run().await?;
-                    if let Some(header) = token_header(&credential)? {
-                        *last = (header, credential.expires);
-                    }
+                    *header = token_header(&credential)?;
+                    *expires = credential.expires;
                 }
-                last.0.clone()
             }
-        };
-        request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        if let Some(header) = &*header {
+            request.headers_mut().insert(AUTHORIZATION, header.clone());
+        }
         Ok(request)
     }
 }
 
+/// The header of a user with a token or a password.
+fn fixed_header(user: &mut AuthInfo) -> Result<Option<HeaderValue>> {
+    let error = |message: String| Err(Error::Configuration(message));
+    let (name, password, token) = (
+        user.username.take(),
+        user.password.take(),
+        user.token.take(),
+    );
+    if let Some(name) = name {
+        if token.is_some() || user.token_file.is_some() {
+            return error("username/password or bearer token may be set, but not both".to_owned());
+        }
+        let password = password.as_ref().map_or("", ExposeSecret::expose_secret);
+        let pair = STANDARD.encode(format!("{name}:{password}"));
+        return to_header(&format!("Basic {pair}"), "the user").map(Some);
+    }
+    let id_token = match user.auth_provider.take() {
+        None => None,
+        Some(mut provider) => match provider.config.remove("id-token") {
+            Some(token) if provider.name == "oidc" => Some(token.into()),
+            _ => {
+                return error(format!(
+                    "auth-provider {:?} is not supported; use a credential plugin (exec)",
+                    provider.name
+                ));
+            }
+        },
+    };
+    let token = token.or(id_token);
+    let header = token.map(|token| bearer_header(token.expose_secret(), "the user"));
+    header.transpose()
+}
+
 fn read_token(path: &str) -> Result<HeaderValue> {
-    let token = fs::read_to_string(path);
-    let token = token.map_err(|error| {
+    let token = fs::read_to_string(path).map_err(|error| {
         Error::Configuration(format!("unable to read the token file {path}: {error}"))
     })?;
-    bearer(&token.into(), path)
+    bearer_header(&token, path)
 }
 
 fn token_header(credential: &Credential) -> Result<Option<HeaderValue>> {
     let token = credential.token.as_ref();
-    let header = token.map(|token| bearer(token, "the credential plugin"));
+    let header = token.map(|token| bearer_header(token.expose_secret(), "the credential plugin"));
     header.transpose()
 }
 
 /// Tokens in files, block scalars and outputs of programs often end with a line break.
-fn bearer(token: &SecretString, origin: &str) -> Result<HeaderValue> {
-    to_header(&format!("Bearer {}", token.expose_secret().trim()), origin)
+fn bearer_header(token: &str, origin: &str) -> Result<HeaderValue> {
+    to_header(&format!("Bearer {}", token.trim()), origin)
 }
 
 fn to_header(text: &str, origin: &str) -> Result<HeaderValue> {
-    let header = HeaderValue::try_from(text).map(|mut header| {
-        header.set_sensitive(true);
-        header
-    });
-    header.map_err(|_| {
-        Error::Configuration(format!(
-            "the token of {origin} contains characters that no HTTP header can have"
-        ))
-    })
+    let mut header = HeaderValue::try_from(text).map_err(|_| {
+        let message = "contains characters that no HTTP header can have";
+        Error::Configuration(format!("the token of {origin} {message}"))
+    })?;
+    header.set_sensitive(true);
+    Ok(header)
 }

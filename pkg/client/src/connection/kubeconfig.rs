@@ -14,10 +14,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
 use kube::{
     Config,
-    config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig},
+    config::{AuthInfo, Cluster, ExecAuthCluster},
 };
 use secrecy::ExposeSecret;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use x509_parser::pem::Pem;
 
 use crate::{Error, Result, yaml};
@@ -25,6 +26,7 @@ use crate::{Error, Result, yaml};
 use super::{options::ConnectOptions, overrides, proxy};
 
 const CERTIFICATE: &str = "CERTIFICATE";
+const COMMAND: &str = "/user/exec/command";
 
 /// The entries of the kubeconfig that are used.
 #[derive(Default)]
@@ -36,22 +38,17 @@ pub(crate) struct Selection {
 
 /// The configuration of the selected cluster and user. Flags override the kubeconfig.
 pub(crate) fn load_config(options: &ConnectOptions) -> Result<Config> {
-    let kubeconfig = options.load_kubeconfig()?;
-    let selected = kubeconfig
-        .as_ref()
-        .map(|kubeconfig| options.select(kubeconfig));
-    let mut selected = match selected.transpose()?.flatten() {
+    let files = options.read_kubeconfigs()?;
+    let mut selected = match options.select(&files)? {
         Some(selected) => selected,
         // --server alone is enough: other flags give the credentials.
         None if options.server.is_some() => Selection::default(),
         None => {
-            let chosen = [&options.context, &options.cluster]
-                .iter()
-                .any(|name| name.is_some());
-            let chosen = chosen || options.kubeconfig.is_some();
-            let incluster = (!chosen).then(|| Config::incluster().ok()).flatten();
+            let named = options.context.is_some() || options.cluster.is_some();
+            let incluster = (!named && options.kubeconfig.is_none()).then(Config::incluster);
+            let incluster = incluster.and_then(std::result::Result::ok);
             let incluster = incluster.map(Selection::from_incluster);
-            incluster.ok_or_else(|| not_configured(kubeconfig.is_some()))?
+            incluster.ok_or_else(|| not_configured(!files.is_empty()))?
         }
     };
     overrides::apply_flags(options, &mut selected)?;
@@ -68,90 +65,106 @@ fn not_configured(has_kubeconfig: bool) -> Error {
     })
 }
 
+/// The environment variable KUBECONFIG, unless it is empty.
+fn kubeconfig_env() -> Option<OsString> {
+    env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
+}
+
 impl ConnectOptions {
-    /// Loads and merges the kubeconfig files.
+    /// Reads the kubeconfig files, in the order of their precedence.
     ///
-    /// Like kubectl, skips files in KUBECONFIG that do not exist.
-    fn load_kubeconfig(&self) -> Result<Option<Kubeconfig>> {
+    /// Like kubectl, skips files that do not exist, except the file of the flag.
+    fn read_kubeconfigs(&self) -> Result<Vec<Value>> {
         let paths: Vec<PathBuf> = match (&self.kubeconfig, kubeconfig_env()) {
             (Some(path), _) => vec![path.clone()],
-            (None, Some(list)) => env::split_paths(&list)
-                .filter(|path| path.exists())
-                .collect(),
+            (None, Some(list)) => env::split_paths(&list).collect(),
             (None, None) => env::home_dir()
-                .map(|home| home.join(".kube/config"))
-                .filter(|path| path.exists())
                 .into_iter()
+                .map(|home| home.join(".kube/config"))
                 .collect(),
         };
-        let mut merged: Option<Kubeconfig> = None;
-        for path in paths {
-            let next = read_kubeconfig(&path).map_err(|reason| {
-                let message = format!("error loading config file \"{}\": {reason}", path.display());
-                Error::Configuration(message)
-            })?;
-            merged = Some(match merged {
-                None => next,
-                Some(earlier) => {
-                    let merged = earlier.merge(next);
-                    merged.map_err(|error| Error::Configuration(error.to_string()))?
-                }
-            });
-        }
-        Ok(merged)
+        let existing = |path: &&PathBuf| self.kubeconfig.is_some() || path.exists();
+        let files = paths.iter().filter(existing).map(|path| {
+            let read = read_kubeconfig(path);
+            let path = path.display();
+            read.map_err(|reason| format!("error loading config file \"{path}\": {reason}"))
+        });
+        files
+            .collect::<Result<_, _>>()
+            .map_err(Error::Configuration)
     }
 
     /// The entries for the flags or the current context. `None` if nothing names a cluster.
-    fn select(&self, kubeconfig: &Kubeconfig) -> Result<Option<Selection>> {
+    fn select(&self, files: &[Value]) -> Result<Option<Selection>> {
         let missing = |what: &str, name: &str| {
             Error::Configuration(format!("{what} {name:?} does not exist"))
         };
-        let context = match self
-            .context
-            .as_ref()
-            .or(kubeconfig.current_context.as_ref())
-        {
-            Some(name) => {
-                let mut contexts = kubeconfig.contexts.iter();
-                let named = contexts.find(|context| context.name == *name);
-                let named = named.ok_or_else(|| missing("context", name))?;
-                named.context.clone().unwrap_or_default()
-            }
-            None => Context::default(),
-        };
-        let cluster = self.cluster.as_ref().unwrap_or(&context.cluster);
-        if cluster.is_empty() {
-            return Ok(None);
-        }
-        let named = kubeconfig
-            .clusters
-            .iter()
-            .find(|named| named.name == *cluster);
-        let cluster = named
-            .and_then(|named| named.cluster.clone())
-            .ok_or_else(|| {
-                Error::Configuration(format!("no server found for cluster {cluster:?}"))
-            })?;
-        // Other flags may replace the user of the context.
-        let by_flags = self.token.is_some() || self.client_certificate.is_some();
-        let user = match self.user.as_ref().or(context.user.as_ref()) {
-            Some(name) => match kubeconfig
-                .auth_infos
+        let current = || {
+            files
                 .iter()
-                .find(|named| named.name == *name)
-            {
-                Some(named) => named.auth_info.clone().unwrap_or_default(),
-                None if by_flags && self.user.is_none() => AuthInfo::default(),
-                None => return Err(missing("auth info", name)),
+                .find_map(|file| file["current-context"].as_str())
+        };
+        let context: Map<String, Value> = match self.context.as_deref().or_else(current) {
+            Some(name) => find_entry(files, "contexts", "context", name)?
+                .ok_or_else(|| missing("context", name))?,
+            None => Map::new(),
+        };
+        let field = |name: &str| match context.get(name) {
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(other) => {
+                let message = format!("context: {name}: expected a string, found {other}");
+                Err(Error::Configuration(message))
+            }
+            None => Ok(None),
+        };
+        let Some(cluster) = self.cluster.clone().or(field("cluster")?) else {
+            return Ok(None);
+        };
+        let found = find_entry(files, "clusters", "cluster", &cluster)?;
+        let no_server = || format!("no server found for cluster {cluster:?}");
+        let cluster = found.ok_or_else(|| Error::Configuration(no_server()))?;
+        let user = match self.user.clone().or(field("user")?) {
+            Some(name) => match find_entry(files, "users", "user", &name)? {
+                Some(user) => user,
+                // Other flags replace the user of the context.
+                None if self.user.is_none()
+                    && (self.token.is_some() || self.client_certificate.is_some()) =>
+                {
+                    AuthInfo::default()
+                }
+                None => return Err(missing("auth info", &name)),
             },
             None => AuthInfo::default(),
         };
         Ok(Some(Selection {
-            namespace: context.namespace,
+            namespace: field("namespace")?,
             cluster,
             user,
         }))
     }
+}
+
+/// The first entry of this name, for example the `cluster` of an element of `clusters`.
+fn find_entry<T: Default + DeserializeOwned>(
+    files: &[Value],
+    list: &str,
+    entry: &str,
+    name: &str,
+) -> Result<Option<T>> {
+    let elements = files
+        .iter()
+        .filter_map(|file| file[list].as_array())
+        .flatten();
+    let Some(named) = elements.into_iter().find(|named| named["name"] == name) else {
+        return Ok(None);
+    };
+    if named[entry].is_null() {
+        return Ok(Some(T::default()));
+    }
+    let decoded = serde_path_to_error::deserialize(&named[entry]);
+    let invalid =
+        |error| Error::Configuration(format!("{entry} {name:?} of the kubeconfig: {error}"));
+    decoded.map(Some).map_err(invalid)
 }
 
 impl Selection {
@@ -188,7 +201,12 @@ impl Selection {
             &cluster.certificate_authority_data,
             &cluster.certificate_authority,
         );
-        let authority = read_pem("certificate-authority", CERTIFICATE, data.as_deref(), file)?;
+        let authority = read_pem(
+            "certificate-authority",
+            CERTIFICATE,
+            data.as_deref(),
+            file.as_ref(),
+        )?;
         config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
         if config.accept_invalid_certs && authority.is_some() {
             let message =
@@ -200,12 +218,17 @@ impl Selection {
             blocks.map(|block| block.contents).collect()
         });
         let (data, file) = (&user.client_certificate_data, &user.client_certificate);
-        let certificate = read_pem("client-certificate", CERTIFICATE, data.as_deref(), file)?;
+        let certificate = read_pem(
+            "client-certificate",
+            CERTIFICATE,
+            data.as_deref(),
+            file.as_ref(),
+        )?;
         let data = user
             .client_key_data
             .as_ref()
             .map(ExposeSecret::expose_secret);
-        let key = read_pem("client-key", "PRIVATE KEY", data, &user.client_key)?;
+        let key = read_pem("client-key", "PRIVATE KEY", data, user.client_key.as_ref())?;
         if certificate.is_some() != key.is_some() {
             let message = "client-certificate and client-key must be given together";
             return Err(Error::Configuration(message.to_owned()));
@@ -251,7 +274,7 @@ fn read_pem(
     name: &str,
     label: &str,
     data: Option<&str>,
-    file: &Option<String>,
+    file: Option<&String>,
 ) -> Result<Option<Vec<u8>>> {
     let content = match (data, file) {
         (Some(data), _) => {
@@ -277,57 +300,33 @@ fn find_blocks(pem: &[u8], label: &str) -> impl Iterator<Item = Pem> {
 }
 
 /// Reads a kubeconfig file. Empty values count as not set, as in client-go.
-fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, String> {
+fn read_kubeconfig(path: &Path) -> Result<Value, String> {
     let text = yaml::decode_text(fs::read(path).map_err(|error| error.to_string())?)?;
-    let first = yaml::parse_yaml(&text)?.values.into_iter().next();
-    let Some(mut content) = first.filter(|content| !content.is_null()) else {
-        return Ok(Kubeconfig::default());
-    };
+    let mut content = yaml::parse_yaml(&text)?
+        .values
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     drop_empty(&mut content);
     let folder = path.parent().unwrap_or(Path::new(""));
-    for (list, entry, paths) in [
-        ("clusters", "cluster", &["/certificate-authority"][..]),
-        ("contexts", "context", &[]),
-        (
-            "users",
-            "user",
-            &[
-                "/client-certificate",
-                "/client-key",
-                "/tokenFile",
-                "/exec/command",
-            ],
-        ),
+    for (list, path) in [
+        ("clusters", "/cluster/certificate-authority"),
+        ("users", "/user/client-certificate"),
+        ("users", "/user/client-key"),
+        ("users", "/user/tokenFile"),
+        ("users", COMMAND),
     ] {
-        let entries = content.get_mut(list).and_then(Value::as_array_mut);
-        for named in entries
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_object_mut)
-        {
-            // kube requires names that client-go does not.
-            named.entry("name").or_insert("".into());
-            let Some(entry) = named.get_mut(entry) else {
-                continue;
-            };
-            if let (Some(context), "contexts") = (entry.as_object_mut(), list) {
-                context.entry("cluster").or_insert("".into());
-            }
-            for path in paths {
-                make_absolute(entry.pointer_mut(path), folder, *path == "/exec/command");
+        let elements = content.get_mut(list).and_then(Value::as_array_mut);
+        for named in elements.into_iter().flatten() {
+            if let Some(Value::String(text)) = named.pointer_mut(path)
+                // A command without slash is searched in PATH.
+                && (path != COMMAND || text.contains('/'))
+            {
+                *text = folder.join(&*text).to_string_lossy().into_owned();
             }
         }
     }
-    serde_path_to_error::deserialize(&content).map_err(|error| error.to_string())
-}
-
-/// Resolves a path relative to the kubeconfig. A command without slash is searched in PATH.
-fn make_absolute(path: Option<&mut Value>, folder: &Path, is_command: bool) {
-    if let Some(Value::String(path)) = path
-        && (!is_command || path.contains('/'))
-    {
-        *path = folder.join(&*path).to_string_lossy().into_owned();
-    }
+    Ok(content)
 }
 
 fn drop_empty(value: &mut Value) {
@@ -341,9 +340,4 @@ fn drop_empty(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(drop_empty),
         _ => {}
     }
-}
-
-/// The environment variable KUBECONFIG, unless it is empty.
-fn kubeconfig_env() -> Option<OsString> {
-    env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
 }
