@@ -58,7 +58,7 @@ selftest: ## Test the scripts in kind/ on a temporary cluster
 e2e: deploy ## Run the end-to-end tests on the cluster; starts it if necessary
 	@tests/e2e/run
 
-fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Fuzz the webhooks and the validator for FUZZ_SECONDS each
+fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Fuzz the webhooks, the validator and what the plugin reads for FUZZ_SECONDS each (FUZZ_TARGETS selects)
 	@fuzz/run $< $(FUZZ_SECONDS)
 
 $(CARGO_FUZZ)/bin/cargo-fuzz:

@@ -273,3 +273,69 @@ fn merge_sources(value: Value) -> Result<Map<String, Value>, &'static str> {
 fn fault_at(at: &Marker, fault: &str) -> String {
     format!("line {} column {}: {fault}", at.line(), at.col() + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_keys_are_warned_about_with_their_position() {
+        let parsed = parse_yaml("a: 1\n\"on\": 2\nmap:\n  on: x\n  0x10: y\n  5: z\n").unwrap();
+        assert_eq!(
+            parsed.warnings,
+            [
+                "line 4 column 3: the key on is read as \"true\", as kubectl does; quote it to keep it",
+                "line 5 column 3: the key 0x10 is read as \"16\", as kubectl does; quote it to keep it",
+            ]
+        );
+    }
+
+    #[test]
+    fn mistakes_are_reported_with_their_position() {
+        for (text, expected) in [
+            (
+                "a: 1\nb: {c: 2, c: 3}",
+                "line 2 column 11: duplicate key \"c\"",
+            ),
+            (
+                "a: .inf",
+                "line 1 column 4: .inf is not a number in JSON; quote it to use it as text",
+            ),
+            (
+                "a: !!int x",
+                "line 1 column 10: cannot decode \"x\" as !!int",
+            ),
+            (
+                "m: {<<: 1}",
+                "line 1 column 9: a merge key needs a mapping or a list of mappings",
+            ),
+            ("[a]: 1", "line 1 column 1: unsupported key [\"a\"]"),
+            ("&a [*a]", "line 1 column 5: the anchor contains itself"),
+        ] {
+            assert_eq!(parse_yaml(text).unwrap_err(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn nested_aliases_and_collections_are_bounded() {
+        let nested = "[".repeat(200) + &"]".repeat(200);
+        let error = parse_yaml(&nested).unwrap_err();
+        assert!(
+            error.ends_with("the collections are nested too deeply"),
+            "{error}"
+        );
+        let chain = (1..200).map(|i| format!("a{i}: &a{i} [*a{}]", i - 1));
+        let chain = chain.collect::<Vec<_>>().join("\n");
+        let error = parse_yaml(&format!("a0: &a0 x\n{chain}")).unwrap_err();
+        assert!(
+            error.ends_with("the document contains excessive aliasing"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn half_of_a_utf_16_unit_is_rejected() {
+        assert_eq!(decode_text(vec![0xFF, 0xFE, b'a', 0]).unwrap(), "a");
+        decode_text(vec![0xFF, 0xFE, b'a', 0, b'b']).unwrap_err();
+    }
+}

@@ -96,12 +96,12 @@ impl Globals {
 
     /// Connects to the cluster; prints each warning of the server once to stderr.
     pub async fn connect(&self) -> Result<Cluster> {
-        self.connect_beside_stdin(false).await
+        self.connect_with_stdin(false).await
     }
 
     /// The same as [`Self::connect`]. If the command reads standard input, no credential plugin
     /// may.
-    pub async fn connect_beside_stdin(&self, in_use: bool) -> Result<Cluster> {
+    pub async fn connect_with_stdin(&self, in_use: bool) -> Result<Cluster> {
         let mut options = self.connect_options();
         options.stdin_in_use = in_use;
         let printed = Arc::new(Mutex::new(HashSet::new()));

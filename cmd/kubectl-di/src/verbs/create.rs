@@ -113,7 +113,7 @@ impl Create {
         }
         let dry_run = self.dry_run.get();
         let stdin_in_use = self.manifests.use_stdin();
-        let cluster = match globals.connect_beside_stdin(stdin_in_use).await {
+        let cluster = match globals.connect_with_stdin(stdin_in_use).await {
             // A client dry run needs no cluster: our own kinds are checked locally.
             Err(_) if dry_run == DryRun::Client => None,
             connected => Some(connected?),

@@ -65,7 +65,7 @@ pub struct Exec {
 
 impl Exec {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let cluster = globals.connect_beside_stdin(self.stdin).await?;
+        let cluster = globals.connect_with_stdin(self.stdin).await?;
         let job = get_job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.to_choice(self.role.map(Into::into), self.index);

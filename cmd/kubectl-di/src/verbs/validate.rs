@@ -45,7 +45,7 @@ impl Validate {
         let documents = self.manifests.read_documents()?;
         if self.server.is_some() {
             let stdin_in_use = self.manifests.use_stdin();
-            let cluster = globals.connect_beside_stdin(stdin_in_use).await?;
+            let cluster = globals.connect_with_stdin(stdin_in_use).await?;
             return server::submit(&cluster, documents, out).await;
         }
         let (ours, others): (Vec<_>, Vec<_>) = documents

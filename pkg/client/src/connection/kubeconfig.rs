@@ -197,22 +197,21 @@ impl Selection {
                 ..AuthInfo::default()
             };
         }
+        config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
         let (data, file) = (
             &cluster.certificate_authority_data,
             &cluster.certificate_authority,
         );
+        if config.accept_invalid_certs && (data.is_some() || file.is_some()) {
+            let message = "specifying a root certificates file with the insecure flag is not allowed; pass either --certificate-authority or --insecure-skip-tls-verify";
+            return Err(Error::Configuration(message.to_owned()));
+        }
         let authority = read_pem(
             "certificate-authority",
             CERTIFICATE,
             data.as_deref(),
             file.as_ref(),
         )?;
-        config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
-        if config.accept_invalid_certs && authority.is_some() {
-            let message =
-                "specifying a root certificates file with the insecure flag is not allowed";
-            return Err(Error::Configuration(message.to_owned()));
-        }
         config.root_cert = authority.map(|pem| {
             let blocks = find_blocks(&pem, CERTIFICATE);
             blocks.map(|block| block.contents).collect()

@@ -65,7 +65,8 @@ pub fn read_manifests(name: &str, recursive: bool) -> Result<Manifest> {
     Ok(manifest)
 }
 
-fn parse_bytes(origin: &str, bytes: Vec<u8>) -> Result<Manifest> {
+/// The same as [`parse`] for the bytes of a file in UTF-8 or UTF-16.
+pub fn parse_bytes(origin: &str, bytes: Vec<u8>) -> Result<Manifest> {
     let text = yaml::decode_text(bytes).map_err(|message| Error::Manifest {
         origin: origin.to_owned(),
         message,

@@ -18,8 +18,8 @@ use kube::{
 
 use crate::lifecycle::{end_pod, wait_for_running_pods};
 
-/// The namespace controller lists every kind for each try, which takes a minute beside the other
-/// tests, and waits for up to a minute after a try that found pods.
+/// The namespace controller lists every kind for each try, which takes a minute while other
+/// tests run, and waits for up to a minute after a try that found pods.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(900);
 
 fn is_owned_by(object: &impl ResourceExt, job: Option<&String>) -> bool {
