@@ -330,6 +330,29 @@ fn check_failure_rules(rules: &[FailureRule]) {
     }
 }
 
+/// Builds a client from a kubeconfig. Sends no request and runs no credential plugin.
+///
+/// # Panics
+/// If the plugin does, which is what fuzzing looks for.
+pub fn fuzz_kubeconfig(bytes: &[u8]) {
+    // No plugin may run, not even one with an escaped key, and no file may wait for a terminal.
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+    if has(b"exec") || has(b"\\") || has(b"/dev") || matches!(bytes, [0xFE | 0xFF, ..]) {
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("di-fuzz-{}.yaml", std::process::id()));
+    std::fs::write(&path, bytes).expect("a kubeconfig file");
+    let options = di_client::ConnectOptions {
+        kubeconfig: Some(path),
+        ..di_client::ConnectOptions::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let connected = di_client::Cluster::connect(&options, |_| {});
+    drop(runtime.expect("a runtime").block_on(connected));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,27 +376,4 @@ mod tests {
         }
         assert!(count >= 10, "{count}");
     }
-}
-
-/// Builds a client from a kubeconfig. Sends no request and runs no credential plugin.
-///
-/// # Panics
-/// If the plugin does, which is what fuzzing looks for.
-pub fn fuzz_kubeconfig(bytes: &[u8]) {
-    // No plugin may run, not even one with an escaped key, and no file may wait for a terminal.
-    let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
-    if has(b"exec") || has(b"\\") || has(b"/dev") || matches!(bytes, [0xFE | 0xFF, ..]) {
-        return;
-    }
-    let path = std::env::temp_dir().join(format!("di-fuzz-{}.yaml", std::process::id()));
-    std::fs::write(&path, bytes).expect("a kubeconfig file");
-    let options = di_client::ConnectOptions {
-        kubeconfig: Some(path),
-        ..di_client::ConnectOptions::default()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let connected = di_client::Cluster::connect(&options, |_| {});
-    drop(runtime.expect("a runtime").block_on(connected));
 }

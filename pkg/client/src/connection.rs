@@ -10,6 +10,7 @@ pub(crate) mod options;
 mod overrides;
 mod proxy;
 pub(crate) mod resource;
+mod selection;
 mod warning_header;
 pub(crate) mod watch;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-use super::{kubeconfig::Selection, options::ConnectOptions};
+use super::{options::ConnectOptions, selection::Selection};
 
 /// Applies the flags to the selected cluster and user.
 pub(crate) fn apply_flags(options: &ConnectOptions, selected: &mut Selection) -> Result<()> {
