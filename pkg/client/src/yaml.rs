@@ -1,6 +1,6 @@
 //! YAML and JSON as kubectl reads them: scalars of YAML 1.1, keys as text, numbers of JSON.
 //!
-//! serde-saphyr follows YAML 1.2, see docs/upstream.md, so this builds on its parser.
+//! serde-saphyr differs (docs/upstream.md), so this builds on its parser. See docs/decisions/0036.
 
 mod scalar;
 
