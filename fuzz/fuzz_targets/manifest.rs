@@ -2,9 +2,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = di_client::manifest::parse_bytes("manifest.yaml", bytes.to_vec());
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| di_fuzz::fuzz_manifest(bytes));
 
 #[cfg(not(fuzzing))]
 fn main() {}

@@ -330,14 +330,24 @@ fn check_failure_rules(rules: &[FailureRule]) {
     }
 }
 
+/// Reads a manifest.
+pub fn fuzz_manifest(bytes: &[u8]) {
+    di_client::manifest::parse_bytes("manifest.yaml", bytes.to_vec()).ok();
+}
+
 /// Builds a client from a kubeconfig. Sends no request and runs no credential plugin.
 ///
 /// # Panics
-/// If the plugin does, which is what fuzzing looks for.
+/// If reading the kubeconfig does, which is what fuzzing looks for.
 pub fn fuzz_kubeconfig(bytes: &[u8]) {
     // No plugin may run, not even one with an escaped key, and no file may wait for a terminal.
     let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
-    if has(b"exec") || has(b"\\") || has(b"/dev") || matches!(bytes, [0xFE | 0xFF, ..]) {
+    if has(b"exec")
+        || has(b"binary")
+        || has(b"\\")
+        || has(b"/dev")
+        || matches!(bytes, [0xFE | 0xFF, ..])
+    {
         return;
     }
     let path = std::env::temp_dir().join(format!("di-fuzz-{}.yaml", std::process::id()));
@@ -365,6 +375,8 @@ mod tests {
         for (target, run) in [
             ("review", (|text| fuzz_review(text)) as fn(&[u8])),
             ("validator", fuzz_objects),
+            ("kubeconfig", fuzz_kubeconfig),
+            ("manifest", fuzz_manifest),
             ("structured", |bytes| {
                 fuzz_updates(&JobUpdate::arbitrary(&mut Unstructured::new(bytes)).unwrap());
             }),

@@ -35,7 +35,7 @@ pub fn decode_text(bytes: Vec<u8>) -> Result<String, String> {
     let utf16 = |to_unit: fn([u8; 2]) -> u16| {
         let units = bytes[2..].chunks(2).map(|pair| match *pair {
             [first, second] => to_unit([first, second]),
-            // Half a unit is no text.
+            // A lone surrogate, which is invalid like the single byte.
             _ => 0xD800,
         });
         let text: Result<String, _> = char::decode_utf16(units).collect();
@@ -46,10 +46,11 @@ pub fn decode_text(bytes: Vec<u8>) -> Result<String, String> {
         [0xFE, 0xFF, ..] => utf16(u16::from_be_bytes),
         _ => {
             let text = String::from_utf8(bytes);
-            let text = text.map_err(|_| "the text is not valid UTF-8".to_owned())?;
-            Ok(text
-                .strip_prefix('\u{feff}')
-                .map_or(text.clone(), str::to_owned))
+            let mut text = text.map_err(|_| "the text is not valid UTF-8".to_owned())?;
+            if text.starts_with('\u{feff}') {
+                text.remove(0);
+            }
+            Ok(text)
         }
     }
 }
@@ -162,7 +163,10 @@ impl<'a> Reader<'a> {
             Event::Scalar(text, style, anchor, tag) => {
                 let value = resolve_scalar(&text, style, tag.as_deref());
                 let value = value.map_err(|fault| fault_at(&at, &fault))?;
-                (anchor, Node::scalar(value))
+                let mut node = Node::scalar(value);
+                // Long texts count as much as the memory that they need.
+                node.nodes += text.len() / 64;
+                (anchor, node)
             }
             Event::SequenceStart(_, anchor, _) => (anchor, self.read_sequence(at, depth)?),
             Event::MappingStart(_, anchor, _) => (anchor, self.read_mapping(at, depth)?),
@@ -309,7 +313,10 @@ mod tests {
                 "m: {<<: 1}",
                 "line 1 column 9: a merge key needs a mapping or a list of mappings",
             ),
-            ("[a]: 1", "line 1 column 1: unsupported key [\"a\"]"),
+            (
+                "[a]: 1",
+                "line 1 column 1: unsupported key [\"a\"]; quote it",
+            ),
             ("&a [*a]", "line 1 column 5: the anchor contains itself"),
         ] {
             assert_eq!(parse_yaml(text).unwrap_err(), expected, "{text}");

@@ -2,49 +2,53 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::programs::{Sandbox, check_all};
 
-/// A case of the corpus. Entries of the kubeconfig are YAML texts.
+/// A case of the corpus.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Case {
-    name: String,
-    fields: Value,
+    /// Entries of the kubeconfig, as YAML.
+    current: Option<String>,
+    context: Option<String>,
+    cluster: Option<String>,
+    user: Option<String>,
+    /// The whole kubeconfig instead.
+    kubeconfig: Option<String>,
+    files: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
+    args: String,
+    /// Both fail.
+    fails: bool,
+    difference: Option<String>,
 }
 
 impl Case {
-    fn text<'a>(&'a self, field: &str, default: &'a str) -> &'a str {
-        self.fields[field].as_str().unwrap_or(default)
-    }
-
-    fn strings(&self, field: &str) -> BTreeMap<String, String> {
-        let entries = self.fields[field].as_object().into_iter().flatten();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        entries
-            .map(|(key, value)| (key.clone(), text(value)))
-            .collect()
-    }
-
     /// The kubeconfig with one context, cluster and user.
     fn kubeconfig(&self) -> String {
-        let cluster = "{server: $HTTPS, certificate-authority: ca.crt}";
-        let entry = |field, default| self.text(field, default);
+        let or =
+            |entry: &Option<String>, default: &str| entry.clone().unwrap_or(default.to_owned());
         let whole = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: {}\n\
              contexts:\n- name: c\n  context: {}\n\
              clusters:\n- name: k\n  cluster: {}\n\
              users:\n- name: u\n  user: {}\n",
-            entry("current", "c"),
-            entry("context", "{cluster: k, user: u, namespace: ns}"),
-            entry("cluster", cluster),
-            entry("user", "{token: t}"),
+            or(&self.current, "c"),
+            or(&self.context, "{cluster: k, user: u, namespace: ns}"),
+            or(
+                &self.cluster,
+                "{server: $HTTPS, certificate-authority: ca.crt}"
+            ),
+            or(&self.user, "{token: t}"),
         );
-        self.text("kubeconfig", &whole).to_owned()
+        or(&self.kubeconfig, &whole)
     }
 
     fn compare(&self) -> Result<(), String> {
         let sandbox = Sandbox::new();
-        let mut files = self.strings("files");
+        let mut files = self.files.clone();
         files.insert("config".to_owned(), self.kubeconfig());
         for (name, text) in files {
             let path = sandbox.path().join(&name);
@@ -53,7 +57,7 @@ impl Case {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             }
         }
-        let mut environment = self.strings("environment");
+        let mut environment = self.environment.clone();
         let config = || "$DIR/config".to_owned();
         environment
             .entry("KUBECONFIG".to_owned())
@@ -61,7 +65,7 @@ impl Case {
         for value in environment.values_mut() {
             *value = sandbox.expand(value);
         }
-        let args = self.text("args", "").split_whitespace();
+        let args = self.args.split_whitespace();
         let args: Vec<_> = args.map(|word| sandbox.expand(word)).collect();
         let call = |words: &[&str]| -> Vec<String> {
             let words = words.iter().map(ToString::to_string);
@@ -75,8 +79,7 @@ impl Case {
         let expected = sandbox.take_outcome(&kubectl);
         let plugin = sandbox.plugin(&call(&["get", "x"]), &environment);
         let found = sandbox.take_outcome(&plugin);
-        let fails = self.fields["fails"].as_bool().unwrap_or_default();
-        if found == expected && expected.succeeded != fails {
+        if found == expected && expected.succeeded != self.fails {
             return Ok(());
         }
         Err(format!(
@@ -89,16 +92,13 @@ impl Case {
 
 #[test]
 fn connections_match_kubectl() {
-    let corpus: BTreeMap<String, Value> =
+    let corpus: BTreeMap<String, Case> =
         serde_saphyr::from_str(include_str!("connections.yaml")).unwrap();
-    let cases = corpus
-        .into_iter()
-        .map(|(name, fields)| Case { name, fields });
-    let cases: Vec<_> = cases.collect();
+    let cases: Vec<_> = corpus.into_iter().collect();
     check_all(
         &cases,
-        |case| &case.name,
-        |case| case.fields["difference"].as_str(),
-        Case::compare,
+        |(name, _)| name,
+        |(_, case)| case.difference.as_deref(),
+        |(_, case)| case.compare(),
     );
 }

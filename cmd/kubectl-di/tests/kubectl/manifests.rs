@@ -15,6 +15,7 @@ struct Corpus {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Document {
     /// The whole manifest.
     #[serde(default)]
@@ -22,6 +23,9 @@ struct Document {
     /// The spec of an object, instead of the manifest.
     spec: Option<String>,
     encoding: Option<String>,
+    /// Both reject it.
+    #[serde(default)]
+    fails: bool,
     difference: Option<String>,
 }
 
@@ -123,7 +127,7 @@ fn documents_match_kubectl() {
             let text = spec.unwrap_or_else(|| document.text.clone());
             let content = encode(&text, document.encoding.as_deref());
             let [kubectl, plugin] = read_objects(&Sandbox::new(), &content);
-            if kubectl.0 == plugin.0 {
+            if kubectl.0 == plugin.0 && kubectl.0.is_none() == document.fails {
                 return Ok(());
             }
             let [kubectl, plugin] =

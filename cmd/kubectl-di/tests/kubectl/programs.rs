@@ -69,9 +69,11 @@ impl Sandbox {
             environment,
         );
         for words in [
+            // Words of Rust and of libraries.
             "panicked",
-            // Arguments, variables and output of credential plugins in the corpus.
+            // Secrets of the corpus.
             "secret",
+            "87654321",
             "Options",
             "configured policy",
             "Failed to infer",

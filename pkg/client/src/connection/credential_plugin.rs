@@ -5,13 +5,14 @@
 
 use std::{
     io::{self, IsTerminal},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use k8s_openapi::jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::{Error, Result, yaml};
 
@@ -26,7 +27,6 @@ pub(crate) struct Credential {
 }
 
 /// The credential plugin of a user.
-#[derive(Clone)]
 pub(crate) struct CredentialPlugin {
     exec: ExecConfig,
     command: String,
@@ -63,12 +63,6 @@ impl CredentialPlugin {
 
     /// Runs the plugin and waits until it ends.
     pub(crate) async fn run(&self) -> Result<Credential> {
-        let plugin = self.clone();
-        let ended = tokio::task::spawn_blocking(move || plugin.run_blocking()).await;
-        ended.unwrap_or_else(|error| Err(self.failure(&error.to_string())))
-    }
-
-    fn run_blocking(&self) -> Result<Credential> {
         let interactive = self.is_interactive(io::stdin().is_terminal())?;
         let mut spec = json!({"interactive": interactive});
         if let Some(cluster) = &self.exec.cluster {
@@ -90,10 +84,18 @@ impl CredentialPlugin {
                 Stdio::null()
             })
             .stderr(Stdio::inherit())
-            .output();
+            .kill_on_drop(true)
+            .output()
+            .await;
         let output = output.map_err(|error| {
-            let message = "unable to run the credential plugin";
-            Error::Configuration(format!("{message} {:?}: {error}", self.command))
+            let hint = self
+                .exec
+                .install_hint
+                .iter()
+                .map(|hint| format!("\n\n{hint}"));
+            let (command, hint) = (&self.command, hint.collect::<String>());
+            let message = format!("unable to run the credential plugin {command:?}: {error}{hint}");
+            Error::Configuration(message)
         })?;
         if !output.status.success() {
             return Err(self.failure(&format!("failed with {}", output.status)));
@@ -106,10 +108,8 @@ impl CredentialPlugin {
         let available = stdin_is_terminal && !self.stdin_in_use;
         match self.exec.interactive_mode {
             Some(ExecInteractiveMode::Never) => Ok(false),
-            Some(ExecInteractiveMode::Always) if !available => {
-                Err(self
-                    .failure("needs a terminal as standard input, which no other program reads"))
-            }
+            Some(ExecInteractiveMode::Always) if !available => Err(self
+                .failure("needs a terminal, but standard input is none or this command reads it")),
             Some(ExecInteractiveMode::Always | ExecInteractiveMode::IfAvailable) | None => {
                 Ok(available)
             }
@@ -131,7 +131,7 @@ impl CredentialPlugin {
         let text = |field: &str| match &status[field] {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            _ => Err(self.failure(&format!("printed a status.{field} that is no text"))),
+            _ => Err(self.failure(&format!("printed a status.{field} that is not a string"))),
         };
         let token = text("token")?.map(SecretString::from);
         let certificate = match (text("clientCertificateData")?, text("clientKeyData")?) {

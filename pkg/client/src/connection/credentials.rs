@@ -17,17 +17,23 @@ use super::credential_plugin::{Credential, CredentialPlugin};
 /// Adds the Authorization header to requests.
 pub(crate) struct Authorization {
     source: Source,
-    /// None for a user with a client certificate, and for an anonymous one.
-    header: Mutex<Option<HeaderValue>>,
+    current: Mutex<Current>,
 }
 
-/// What can replace the header.
+/// The source of a new header.
 enum Source {
     Fixed,
     /// A file with a token, which another program updates.
     File(String),
-    /// A plugin, once its token has expired.
-    Plugin(Box<CredentialPlugin>, Mutex<Option<Timestamp>>),
+    Plugin(Box<CredentialPlugin>),
+}
+
+#[derive(Default)]
+struct Current {
+    /// None for a user with a client certificate, and for an anonymous one.
+    header: Option<HeaderValue>,
+    /// When the token of a plugin expires.
+    expires: Option<Timestamp>,
 }
 
 impl Authorization {
@@ -35,29 +41,34 @@ impl Authorization {
     /// plugin once; its certificate stays in the configuration.
     pub(crate) async fn take_from(config: &mut Config, stdin_in_use: bool) -> Result<Self> {
         let user = &mut config.auth_info;
-        let mut header = fixed_header(user)?;
+        let header = fixed_header(user)?;
+        let mut current = Current {
+            header,
+            expires: None,
+        };
+        let has_other = current.header.is_some() || user.client_certificate_data.is_some();
         let source = match (user.token_file.take(), user.exec.take()) {
             (Some(path), _) => {
                 match read_token(&path) {
-                    Err(error) if header.is_none() => return Err(error),
-                    read => header = read.ok().or(header),
+                    Err(error) if current.header.is_none() => return Err(error),
+                    read => current.header = read.ok().or(current.header),
                 }
                 Source::File(path)
             }
-            (None, Some(exec)) if header.is_none() => {
+            (None, Some(exec)) if !has_other => {
                 let plugin = CredentialPlugin::new(exec, stdin_in_use)?;
                 let credential = plugin.run().await?;
-                header = token_header(&credential)?;
+                current = Current::from_plugin(&credential)?;
                 if let Some((certificate, key)) = credential.certificate {
                     user.client_certificate_data = Some(STANDARD.encode(certificate));
                     user.client_key_data = Some(STANDARD.encode(key.expose_secret()).into());
                 }
-                Source::Plugin(Box::new(plugin), Mutex::new(credential.expires))
+                Source::Plugin(Box::new(plugin))
             }
             (None, _) => Source::Fixed,
         };
-        let header = Mutex::new(header);
-        Ok(Self { source, header })
+        let current = Mutex::new(current);
+        Ok(Self { source, current })
     }
 
     /// Adds the header to a request. Reads the file again, and runs the plugin again once its token
@@ -66,43 +77,44 @@ impl Authorization {
         self: Arc<Self>,
         mut request: Request<Body>,
     ) -> Result<Request<Body>, BoxError> {
-        let mut header = self.header.lock().await;
+        let mut current = self.current.lock().await;
         match &self.source {
             Source::Fixed => {}
-            // The file may be gone for a moment, or for good after the start.
-            Source::File(path) => *header = read_token(path).ok().or(header.take()),
-            Source::Plugin(plugin, expires) => {
-                let mut expires = expires.lock().await;
-                if expires.is_some_and(|time| time <= Timestamp::now()) {
-                    let credential = plugin.run().await?;
-                    *header = token_header(&credential)?;
-                    *expires = credential.expires;
+            // The file may be gone or empty for a moment, or gone for good after the start.
+            Source::File(path) => {
+                if let Ok(header) = read_token(path) {
+                    current.header = Some(header);
+                }
+            }
+            Source::Plugin(plugin) => {
+                if current.expires.is_some_and(|time| time <= Timestamp::now()) {
+                    *current = Current::from_plugin(&plugin.run().await?)?;
                 }
             }
         }
-        if let Some(header) = &*header {
+        if let Some(header) = &current.header {
             request.headers_mut().insert(AUTHORIZATION, header.clone());
         }
         Ok(request)
     }
 }
 
+impl Current {
+    fn from_plugin(credential: &Credential) -> Result<Self> {
+        let token = credential.token.as_ref();
+        let header =
+            token.map(|token| bearer_header(token.expose_secret(), "the credential plugin"));
+        Ok(Self {
+            header: header.transpose()?,
+            expires: credential.expires,
+        })
+    }
+}
+
 /// The header of a user with a token or a password.
 fn fixed_header(user: &mut AuthInfo) -> Result<Option<HeaderValue>> {
     let error = |message: String| Err(Error::Configuration(message));
-    let (name, password, token) = (
-        user.username.take(),
-        user.password.take(),
-        user.token.take(),
-    );
-    if let Some(name) = name {
-        if token.is_some() || user.token_file.is_some() {
-            return error("username/password or bearer token may be set, but not both".to_owned());
-        }
-        let password = password.as_ref().map_or("", ExposeSecret::expose_secret);
-        let pair = STANDARD.encode(format!("{name}:{password}"));
-        return to_header(&format!("Basic {pair}"), "the user").map(Some);
-    }
+    // kube would run the command of a provider.
     let id_token = match user.auth_provider.take() {
         None => None,
         Some(mut provider) => match provider.config.remove("id-token") {
@@ -115,7 +127,16 @@ fn fixed_header(user: &mut AuthInfo) -> Result<Option<HeaderValue>> {
             }
         },
     };
-    let token = token.or(id_token);
+    let (name, password) = (user.username.take(), user.password.take());
+    let token = user.token.take().or(id_token);
+    if let Some(name) = name {
+        if token.is_some() || user.token_file.is_some() {
+            return error("username/password or bearer token may be set, but not both".to_owned());
+        }
+        let password = password.as_ref().map_or("", ExposeSecret::expose_secret);
+        let pair = STANDARD.encode(format!("{name}:{password}"));
+        return to_header(&format!("Basic {pair}"), "the user").map(Some);
+    }
     let header = token.map(|token| bearer_header(token.expose_secret(), "the user"));
     header.transpose()
 }
@@ -127,15 +148,14 @@ fn read_token(path: &str) -> Result<HeaderValue> {
     bearer_header(&token, path)
 }
 
-fn token_header(credential: &Credential) -> Result<Option<HeaderValue>> {
-    let token = credential.token.as_ref();
-    let header = token.map(|token| bearer_header(token.expose_secret(), "the credential plugin"));
-    header.transpose()
-}
-
 /// Tokens in files, block scalars and outputs of programs often end with a line break.
 fn bearer_header(token: &str, origin: &str) -> Result<HeaderValue> {
-    to_header(&format!("Bearer {}", token.trim()), origin)
+    match token.trim() {
+        "" => Err(Error::Configuration(format!(
+            "the token of {origin} is empty"
+        ))),
+        token => to_header(&format!("Bearer {token}"), origin),
+    }
 }
 
 fn to_header(text: &str, origin: &str) -> Result<HeaderValue> {

@@ -10,9 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kube::{Config, config::AuthInfo};
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use kube::{
+    Config,
+    config::{AuthInfo, Cluster},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{Error, Result, yaml};
 
@@ -23,17 +26,14 @@ const COMMAND: &str = "/user/exec/command";
 /// The configuration of the selected cluster and user. Flags override the kubeconfig.
 pub(crate) fn load_config(options: &ConnectOptions) -> Result<Config> {
     let files = options.read_kubeconfigs()?;
-    let mut selected = match options.select(&files)? {
-        Some(selected) => selected,
-        // --server alone is enough: other flags give the credentials.
-        None if options.server.is_some() => Selection::default(),
-        None => {
-            let named = options.context.is_some() || options.cluster.is_some();
-            let incluster = (!named && options.kubeconfig.is_none()).then(Config::incluster);
-            let incluster = incluster.and_then(std::result::Result::ok);
-            let incluster = incluster.map(Selection::from_incluster);
-            incluster.ok_or_else(|| not_configured(!files.is_empty()))?
-        }
+    let mut selected = if let Some(selected) = options.select(&files)? {
+        selected
+    } else {
+        let chosen = options.context.is_some() || options.kubeconfig.is_some();
+        let incluster = (!chosen).then(Config::incluster);
+        let incluster = incluster.and_then(std::result::Result::ok);
+        let incluster = incluster.map(Selection::from_incluster);
+        incluster.ok_or_else(|| not_configured(!files.is_empty()))?
     };
     overrides::apply_flags(options, &mut selected)?;
     selected.into_config()
@@ -52,6 +52,14 @@ fn not_configured(has_kubeconfig: bool) -> Error {
 /// The environment variable KUBECONFIG, unless it is empty.
 fn kubeconfig_env() -> Option<OsString> {
     env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Context {
+    cluster: Option<String>,
+    user: Option<String>,
+    namespace: Option<String>,
 }
 
 impl ConnectOptions {
@@ -88,26 +96,24 @@ impl ConnectOptions {
                 .iter()
                 .find_map(|file| file["current-context"].as_str())
         };
-        let context: Map<String, Value> = match self.context.as_deref().or_else(current) {
+        let context: Context = match self.context.as_deref().or_else(current) {
             Some(name) => find_entry(files, "contexts", "context", name)?
                 .ok_or_else(|| missing("context", name))?,
-            None => Map::new(),
+            None => Context::default(),
         };
-        let field = |name: &str| match context.get(name) {
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => {
-                let message = format!("context: {name}: expected a string, found {other}");
-                Err(Error::Configuration(message))
-            }
-            None => Ok(None),
+        let cluster = match self.cluster.clone().or(context.cluster) {
+            Some(name) => match find_entry(files, "clusters", "cluster", &name)? {
+                Some(cluster) => cluster,
+                None if self.server.is_some() && self.cluster.is_none() => Cluster::default(),
+                None => {
+                    let message = format!("no server found for cluster {name:?}");
+                    return Err(Error::Configuration(message));
+                }
+            },
+            None if self.server.is_some() => Cluster::default(),
+            None => return Ok(None),
         };
-        let Some(cluster) = self.cluster.clone().or(field("cluster")?) else {
-            return Ok(None);
-        };
-        let found = find_entry(files, "clusters", "cluster", &cluster)?;
-        let no_server = || format!("no server found for cluster {cluster:?}");
-        let cluster = found.ok_or_else(|| Error::Configuration(no_server()))?;
-        let user = match self.user.clone().or(field("user")?) {
+        let user = match self.user.clone().or(context.user) {
             Some(name) => match find_entry(files, "users", "user", &name)? {
                 Some(user) => user,
                 // Other flags replace the user of the context.
@@ -121,7 +127,7 @@ impl ConnectOptions {
             None => AuthInfo::default(),
         };
         Ok(Some(Selection {
-            namespace: field("namespace")?,
+            namespace: context.namespace,
             cluster,
             user,
         }))
@@ -146,9 +152,12 @@ fn find_entry<T: Default + DeserializeOwned>(
         return Ok(Some(T::default()));
     }
     let decoded = serde_path_to_error::deserialize(&named[entry]);
-    let invalid =
-        |error| Error::Configuration(format!("{entry} {name:?} of the kubeconfig: {error}"));
-    decoded.map(Some).map_err(invalid)
+    decoded.map(Some).map_err(|error| {
+        // The error itself may contain a password.
+        let field = error.path();
+        let message = format!("{entry} {name:?} of the kubeconfig: {field} has a wrong type");
+        Error::Configuration(message)
+    })
 }
 
 /// Reads a kubeconfig file. Empty values count as not set, as in client-go.

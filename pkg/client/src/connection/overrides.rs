@@ -9,33 +9,21 @@ use super::{options::ConnectOptions, selection::Selection};
 /// Applies the flags to the selected cluster and user.
 pub(crate) fn apply_flags(options: &ConnectOptions, selected: &mut Selection) -> Result<()> {
     let (cluster, user) = (&mut selected.cluster, &mut selected.user);
-    let replace = |setting: &mut Option<String>, flag: Option<&String>| {
-        if let Some(value) = flag {
-            *setting = Some(value.clone());
-        }
-    };
-    replace(&mut cluster.server, options.server.as_ref());
-    replace(
-        &mut cluster.tls_server_name,
-        options.tls_server_name.as_ref(),
-    );
-    replace(&mut user.impersonate, options.impersonate.as_ref());
-    if options.insecure_skip_tls_verify {
-        cluster.insecure_skip_tls_verify = Some(true);
-        (
-            cluster.certificate_authority,
-            cluster.certificate_authority_data,
-        ) = (None, None);
+    if options.server.is_some() {
+        cluster.server.clone_from(&options.server);
+    }
+    if options.server.is_some() || options.tls_server_name.is_some() {
+        // The name of the kubeconfig belongs to its address.
+        cluster.tls_server_name.clone_from(&options.tls_server_name);
+    }
+    if options.impersonate.is_some() {
+        user.impersonate.clone_from(&options.impersonate);
     }
     let text = |file: &Path| Some(file.to_string_lossy().into_owned());
-    if let Some(file) = &options.certificate_authority {
-        if !options.insecure_skip_tls_verify {
-            cluster.insecure_skip_tls_verify = None;
-        }
-        (
-            cluster.certificate_authority,
-            cluster.certificate_authority_data,
-        ) = (text(file), None);
+    if options.insecure_skip_tls_verify || options.certificate_authority.is_some() {
+        cluster.insecure_skip_tls_verify = Some(options.insecure_skip_tls_verify);
+        cluster.certificate_authority = options.certificate_authority.as_deref().and_then(text);
+        cluster.certificate_authority_data = None;
     }
     if let Some(file) = &options.client_certificate {
         (user.client_certificate, user.client_certificate_data) = (text(file), None);
@@ -52,10 +40,15 @@ pub(crate) fn apply_flags(options: &ConnectOptions, selected: &mut Selection) ->
     if !options.impersonate_groups.is_empty() {
         user.impersonate_groups = Some(options.impersonate_groups.clone());
     }
-    let more = user.impersonate_groups.is_some()
+    let has_more = user.impersonate_groups.iter().flatten().next().is_some()
         || user.impersonate_uid.is_some()
-        || user.impersonate_user_extra.is_some();
-    if more && user.impersonate.is_none() {
+        || user
+            .impersonate_user_extra
+            .iter()
+            .flatten()
+            .next()
+            .is_some();
+    if has_more && user.impersonate.is_none() {
         let message =
             "requesting uid, groups or extra without impersonating a user; pass --as, too";
         return Err(Error::Configuration(message.to_owned()));

@@ -1,10 +1,10 @@
-//! Proxy settings of the environment, read as Go's net/http reads them.
+//! Proxy settings of the environment, as Go's net/http uses them.
 //!
 //! kube would compare NO_PROXY with the address of the proxy instead of the API server.
 
 use std::{env, net::IpAddr};
 
-use http::Uri;
+use http::{Uri, uri::InvalidUri};
 use hyper_util::client::proxy::matcher::Matcher;
 
 use crate::{Error, Result};
@@ -21,7 +21,7 @@ fn select_proxy(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Resu
     };
     let found = match server.scheme_str() {
         Some("https") => either(["HTTPS_PROXY", "https_proxy"]),
-        // Like Go: in a CGI program a request header could set HTTP_PROXY (httpoxy).
+        // In a CGI program a request header could set HTTP_PROXY (httpoxy). Go reports it.
         _ if variable("REQUEST_METHOD").is_some() => None,
         _ => either(["HTTP_PROXY", "http_proxy"]),
     };
@@ -29,22 +29,23 @@ fn select_proxy(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Resu
         return Ok(None);
     };
     let no = either(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    let port = server.port().map(|port| format!(":{port}"));
-    let entries = no.split(',').filter_map(|entry| {
-        // The matcher knows neither ports nor the star of a label.
-        let entry = entry.trim();
+    let is_https = server.scheme_str() == Some("https");
+    let port = server.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let port = format!(":{port}");
+    // The matcher knows neither ports nor the star of a label, and takes .a.b for a.b, too.
+    let entries = no.split(',').map(str::trim).filter_map(|entry| {
         let entry = entry
             .strip_prefix('*')
             .filter(|rest| rest.starts_with('.'))
             .unwrap_or(entry);
-        match entry.rsplit_once(':') {
-            Some((host, _)) if host.contains(':') => Some(entry),
-            Some((host, _)) => port
-                .as_ref()
-                .is_some_and(|port| entry.ends_with(port))
-                .then_some(host),
-            None => Some(entry),
-        }
+        let entry = match entry.rsplit_once(':') {
+            Some((host, _)) if !host.contains(':') => entry.ends_with(&port).then_some(host)?,
+            _ => entry,
+        };
+        let is_parent = entry
+            .strip_prefix('.')
+            .is_some_and(|name| server.host() == Some(name));
+        (!is_parent).then_some(entry)
     });
     let no: Vec<_> = entries.collect();
     let all = Matcher::builder()
@@ -64,12 +65,18 @@ pub(crate) fn parse_proxy_url(proxy: &str) -> Result<Uri> {
     } else {
         format!("http://{proxy}")
     };
-    // The error omits the address: it may contain a password.
-    whole.parse().map_err(|error| {
-        Error::Configuration(format!(
-            "invalid proxy address in the kubeconfig or environment: {error}"
-        ))
-    })
+    // The errors omit the address: it may contain a password.
+    let invalid = |reason: &str| {
+        let message = format!("invalid proxy address in the kubeconfig or environment: {reason}");
+        Error::Configuration(message)
+    };
+    let address: Uri = whole
+        .parse()
+        .map_err(|error: InvalidUri| invalid(&error.to_string()))?;
+    match address.scheme_str() {
+        Some("http" | "https" | "socks5") => Ok(address),
+        _ => Err(invalid("the scheme must be http, https or socks5")),
+    }
 }
 
 fn is_loopback(server: &Uri) -> bool {

@@ -18,7 +18,6 @@ use super::proxy;
 const CERTIFICATE: &str = "CERTIFICATE";
 
 /// The entries of the kubeconfig that are used.
-#[derive(Default)]
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     pub(crate) cluster: Cluster,
@@ -45,7 +44,7 @@ impl Selection {
     /// # Errors
     /// If a setting is invalid, or a file cannot be read.
     pub(crate) fn into_config(self) -> Result<Config> {
-        let (cluster, mut user) = (self.cluster, self.user);
+        let (mut cluster, mut user) = (self.cluster, self.user);
         let server = cluster.server.as_deref().unwrap_or_default();
         let mut config = Config::new(parse_server_address(server)?);
         if config.cluster_url.scheme_str() == Some("http") {
@@ -73,10 +72,12 @@ impl Selection {
             data.as_deref(),
             file.as_ref(),
         )?;
-        config.root_cert = authority.map(|pem| {
-            let blocks = find_blocks(&pem, CERTIFICATE);
+        config.root_cert = authority.as_ref().map(|pem| {
+            let blocks = find_blocks(pem, CERTIFICATE);
             blocks.map(|block| block.contents).collect()
         });
+        // Without line breaks, which kube does not decode.
+        cluster.certificate_authority_data = authority.map(|pem| STANDARD.encode(pem));
         let (data, file) = (&user.client_certificate_data, &user.client_certificate);
         let certificate = read_pem(
             "client-certificate",
@@ -96,7 +97,8 @@ impl Selection {
         user.client_certificate_data = certificate.map(|pem| STANDARD.encode(pem));
         user.client_key_data = key.map(|pem| STANDARD.encode(pem).into());
         if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
-            exec.cluster = ExecAuthCluster::try_from(&cluster).ok();
+            let info = ExecAuthCluster::try_from(&cluster);
+            exec.cluster = Some(info.map_err(|error| Error::Configuration(error.to_string()))?);
         }
         config.auth_info = user;
         config.disable_compression = cluster.disable_compression.unwrap_or_default();
@@ -118,15 +120,27 @@ fn parse_server_address(server: &str) -> Result<Uri> {
         "http://"
     };
     let invalid = |reason: &str| {
+        // It may contain a password.
+        let server = server.rsplit('@').next().unwrap_or_default();
         let message = format!("invalid address of the API server {server:?}: {reason}");
         Error::Configuration(message)
     };
     let address = format!("{scheme}{server}").parse::<Uri>();
     let address = address.map_err(|error| invalid(&error.to_string()))?;
-    match (address.scheme_str(), address.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(address),
-        _ => Err(invalid("expected https://HOST:PORT")),
-    }
+    let host = address.host().unwrap_or_default();
+    let authority = address
+        .authority()
+        .map_or("", |authority| authority.as_str());
+    let fault = match address.scheme_str() {
+        Some("http" | "https") if authority.contains('@') => "it contains a user name",
+        // http::Uri takes an invalid port as none.
+        Some("http" | "https") if authority != host && address.port_u16().is_none() => {
+            "invalid port"
+        }
+        Some("http" | "https") if !host.is_empty() => return Ok(address),
+        _ => "expected https://HOST:PORT",
+    };
+    Err(invalid(fault))
 }
 
 /// Reads a setting that is base64 data or a file, and has a PEM block of this label.

@@ -118,17 +118,9 @@ fn flatten_list(origin: &str, value: Value, documents: &mut Vec<Document>) -> Re
                 .get("kind")
                 .and_then(Value::as_str)
                 .is_some_and(|kind| kind.ends_with("List"));
-            match object.remove("items") {
-                Some(Value::Array(items)) if is_list => {
-                    for item in items {
-                        flatten_list(origin, item, documents)?;
-                    }
-                    return Ok(());
-                }
-                Some(other) => {
-                    object.insert("items".to_owned(), other);
-                }
-                None => {}
+            if is_list && let Some(Value::Array(items)) = object.get_mut("items") {
+                let mut items = std::mem::take(items).into_iter();
+                return items.try_for_each(|item| flatten_list(origin, item, documents));
             }
             fill_empty_metadata(&mut object);
             documents.push(Document {

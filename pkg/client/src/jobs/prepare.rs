@@ -228,7 +228,13 @@ async fn resolve_resource(
     if scope == Scope::Cluster {
         return Ok(Some((api, None)));
     }
-    let own_namespace = object["metadata"]["namespace"].as_str();
+    let own_namespace = &object["metadata"]["namespace"];
+    if !own_namespace.is_null() && !own_namespace.is_string() {
+        faults.push(format!(
+            "metadata.namespace: Invalid value: {own_namespace}: quote it to make it a string"
+        ));
+    }
+    let own_namespace = own_namespace.as_str();
     let own_namespace = own_namespace.filter(|name| !name.is_empty());
     if let Some(own) = own_namespace
         && let Some(fault) = name_fault(own)

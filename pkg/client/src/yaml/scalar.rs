@@ -67,13 +67,13 @@ pub(crate) fn resolve_tagged(text: &str, tag: &str) -> Result<Value, String> {
 /// The key of a JSON object for a key of a YAML mapping.
 ///
 /// # Errors
-/// If it is null or a collection.
+/// If it is null, a collection, or another number than an integer of 64 bits.
 pub(crate) fn to_key(value: Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         Value::Bool(value) => Ok(value.to_string()),
-        Value::Number(number) => Ok(normalize_number(&number).to_string()),
-        other => Err(format!("unsupported key {other}")),
+        Value::Number(number) if number.is_i64() => Ok(number.to_string()),
+        other => Err(format!("unsupported key {other}; quote it")),
     }
 }
 
@@ -85,18 +85,13 @@ pub(crate) fn without_line_breaks(text: &str) -> String {
 /// The number as kubectl sends it: an integer if it has an integral value that fits, or else a
 /// 64-bit float.
 pub(crate) fn normalize_number(number: &Number) -> Number {
-    // Rust prints floats without exponent, as Go does below this limit.
-    let integral = |float: f64| -> Option<Number> {
-        let text = (float.abs() < 1e21).then(|| float.to_string())?;
-        let unsigned = || text.parse::<u64>().map(Number::from);
-        text.parse::<i64>()
-            .map(Number::from)
-            .or_else(|_| unsigned())
-            .ok()
-    };
     let as_float = || {
         let float = number.as_f64()?;
-        integral(float).or_else(|| Number::from_f64(float))
+        // Rust prints floats without exponent.
+        let text = float.to_string();
+        let signed = text.parse::<i64>().map(Number::from);
+        let integer = signed.or_else(|_| text.parse::<u64>().map(Number::from));
+        integer.ok().or_else(|| Number::from_f64(float))
     };
     let integer = number.as_i64().map(Number::from);
     integer.or_else(as_float).unwrap_or_else(|| number.clone())
