@@ -18,6 +18,7 @@ pub struct Outcome {
     pub succeeded: bool,
     /// The last request for the job.
     pub seen: Option<Seen>,
+    pub proxy_is_used: bool,
     /// How often the credential plugin ran.
     pub logins: usize,
 }
@@ -119,6 +120,7 @@ impl Sandbox {
         Outcome {
             succeeded: output.succeeded,
             seen: self.server.take_last_seen(),
+            proxy_is_used: self.server.take_proxy_use(),
             logins: logins.lines().count(),
         }
     }

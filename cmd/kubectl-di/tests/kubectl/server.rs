@@ -6,7 +6,10 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -31,6 +34,7 @@ pub struct Seen {
 #[derive(Default)]
 struct Record {
     seen: Mutex<Vec<Seen>>,
+    proxy_is_used: AtomicBool,
     /// The addresses of the proxy's connections to the server.
     proxied: Mutex<HashSet<SocketAddr>>,
 }
@@ -97,10 +101,11 @@ impl Server {
         let key_data = data(&client_key.serialize_pem());
         let lines: Vec<_> = key_data.as_bytes().chunks(40).collect();
         let lines: Vec<_> = lines.into_iter().map(String::from_utf8_lossy).collect();
-        let variables = vec![
+        let mut variables = vec![
             ("$HTTPS", format!("https://{https}")),
             ("$HTTP", format!("http://{http}")),
             ("$AUTHORITY", https.to_string()),
+            ("$DIRECT", format!("{}.cluster.test", "a".repeat(64))),
             ("$PROXY", format!("http://{proxy}")),
             ("$PROXY_AUTHORITY", proxy.to_string()),
             ("$CA_DATA", data(&ca.pem())),
@@ -110,9 +115,13 @@ impl Server {
             ("$KEY_LINES", format!("\"{}\"", lines.join("\\n"))),
         ];
         // Longer names first: $HTTPS before $HTTP.
-        let mut variables = variables;
         variables.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         Self { variables, record }
+    }
+
+    /// Whether a program has connected to the proxy since the last call.
+    pub fn take_proxy_use(&self) -> bool {
+        self.record.proxy_is_used.swap(false, Ordering::Relaxed)
     }
 
     /// The last request since the last call.
@@ -245,6 +254,7 @@ fn forward(
     http: SocketAddr,
     https: SocketAddr,
 ) -> io::Result<()> {
+    record.proxy_is_used.store(true, Ordering::Relaxed);
     let mut client = BufReader::new(stream);
     while let Some(head) = read_head(&mut client)? {
         if !head[0].starts_with("CONNECT ") {
