@@ -9,6 +9,8 @@ use kube::{
 };
 use rand::RngExt;
 
+use crate::eventually;
+
 /// Creates a client of the cluster that KUBECONFIG names.
 ///
 /// # Panics
@@ -57,6 +59,7 @@ impl Namespace {
             .await
             .expect("a namespace");
         let namespace = Self { client, name };
+        namespace.wait_for_service_account().await;
         let result = std::panic::AssertUnwindSafe(Box::pin(body(namespace.clone())))
             .catch_unwind()
             .await;
@@ -70,6 +73,19 @@ impl Namespace {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             other => drop(other.expect("namespace deleted")),
         }
+    }
+
+    /// Before Kubernetes 1.24, a new namespace rejects pods until its service account has a token.
+    async fn wait_for_service_account(&self) {
+        let pods: Api<Pod> = self.api();
+        let pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }));
+        let pod = pod.expect("a pod");
+        let params = dry_run();
+        let create = || pods.create(&params, &pod);
+        let result = eventually("accepting pods", create, Result::is_ok).await;
+        result.expect("a pod");
     }
 
     /// The API of a kind in this namespace.
