@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
 
 use serde::Deserialize;
 
-use crate::programs::{Sandbox, check_all};
+use crate::programs::{Comparison, Sandbox, check_all};
 
 /// A case of the corpus.
 #[derive(Default, Deserialize)]
@@ -20,7 +20,7 @@ struct Case {
     files: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
     args: String,
-    /// Both fail.
+    /// The plugin fails, and so does kubectl unless there is a difference.
     fails: bool,
     difference: Option<String>,
 }
@@ -46,7 +46,7 @@ impl Case {
         or(&self.kubeconfig, &whole)
     }
 
-    fn compare(&self) -> Result<(), String> {
+    fn compare(&self) -> Comparison {
         let sandbox = Sandbox::new();
         let mut files = self.files.clone();
         files.insert("config".to_owned(), self.kubeconfig());
@@ -79,14 +79,15 @@ impl Case {
         let expected = sandbox.take_outcome(&kubectl);
         let plugin = sandbox.plugin(&call(&["get", "x"]), &environment);
         let found = sandbox.take_outcome(&plugin);
-        if found == expected && expected.succeeded != self.fails {
-            return Ok(());
+        Comparison {
+            agrees: found == expected,
+            is_expected: found.succeeded != self.fails,
+            outcomes: format!(
+                "kubectl: {expected:?} {}\n  plugin: {found:?} {}",
+                kubectl.stderr.trim(),
+                plugin.stderr.trim()
+            ),
         }
-        Err(format!(
-            "kubectl: {expected:?} {}\n  plugin: {found:?} {}",
-            kubectl.stderr.trim(),
-            plugin.stderr.trim()
-        ))
     }
 }
 

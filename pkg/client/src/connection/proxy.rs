@@ -11,18 +11,14 @@ use crate::{Error, Result};
 
 /// The proxy for this API server, if any.
 pub(crate) fn from_environment(server: &Uri) -> Result<Option<Uri>> {
-    select_proxy(server, |name| env::var(name).ok())
-}
-
-fn select_proxy(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>> {
     let either = |names: [&str; 2]| {
-        let mut values = names.into_iter().filter_map(&variable);
+        let mut values = names.into_iter().filter_map(|name| env::var(name).ok());
         values.find(|value| !value.is_empty())
     };
     let found = match server.scheme_str() {
         Some("https") => either(["HTTPS_PROXY", "https_proxy"]),
         // In a CGI program a request header could set HTTP_PROXY (httpoxy). Go reports it.
-        _ if variable("REQUEST_METHOD").is_some() => None,
+        _ if env::var_os("REQUEST_METHOD").is_some() => None,
         _ => either(["HTTP_PROXY", "http_proxy"]),
     };
     let Some(proxy) = found else {

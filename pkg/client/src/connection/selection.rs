@@ -43,52 +43,70 @@ impl Selection {
 
     /// # Errors
     /// If a setting is invalid, or a file cannot be read.
-    pub(crate) fn into_config(self) -> Result<Config> {
-        let (mut cluster, mut user) = (self.cluster, self.user);
-        let server = cluster.server.as_deref().unwrap_or_default();
+    pub(crate) fn into_config(mut self) -> Result<Config> {
+        let server = self.cluster.server.as_deref().unwrap_or_default();
         let mut config = Config::new(parse_server_address(server)?);
         if config.cluster_url.scheme_str() == Some("http") {
-            // Like client-go, send no credentials that anyone on the way can read.
-            user = AuthInfo {
-                impersonate: user.impersonate,
-                impersonate_uid: user.impersonate_uid,
-                impersonate_groups: user.impersonate_groups,
-                impersonate_user_extra: user.impersonate_user_extra,
-                ..AuthInfo::default()
-            };
+            self.drop_credentials();
         }
+        self.load_authority(&mut config)?;
+        self.load_client_certificate()?;
+        if let Some(exec) = &mut self.user.exec
+            && exec.provide_cluster_info
+        {
+            let info = ExecAuthCluster::try_from(&self.cluster);
+            exec.cluster = Some(info.map_err(|error| Error::Configuration(error.to_string()))?);
+        }
+        config.auth_info = self.user;
+        config.disable_compression = self.cluster.disable_compression.unwrap_or_default();
+        config.tls_server_name = self.cluster.tls_server_name;
+        let proxy = self.cluster.proxy_url.as_deref();
+        config.proxy_url = proxy.map(proxy::parse_proxy_url).transpose()?;
+        if let Some(namespace) = self.namespace {
+            config.default_namespace = namespace;
+        }
+        Ok(config)
+    }
+
+    /// Like client-go, sends no credentials that anyone on the way can read.
+    fn drop_credentials(&mut self) {
+        let user = std::mem::take(&mut self.user);
+        self.user = AuthInfo {
+            impersonate: user.impersonate,
+            impersonate_uid: user.impersonate_uid,
+            impersonate_groups: user.impersonate_groups,
+            impersonate_user_extra: user.impersonate_user_extra,
+            ..AuthInfo::default()
+        };
+    }
+
+    fn load_authority(&mut self, config: &mut Config) -> Result<()> {
+        let cluster = &mut self.cluster;
+        let data = cluster.certificate_authority_data.as_deref();
+        let file = cluster.certificate_authority.as_ref();
         config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
-        let (data, file) = (
-            &cluster.certificate_authority_data,
-            &cluster.certificate_authority,
-        );
         if config.accept_invalid_certs && (data.is_some() || file.is_some()) {
             let message = "specifying a root certificates file with the insecure flag is not allowed; pass either --certificate-authority or --insecure-skip-tls-verify";
             return Err(Error::Configuration(message.to_owned()));
         }
-        let authority = read_pem(
-            "certificate-authority",
-            CERTIFICATE,
-            data.as_deref(),
-            file.as_ref(),
-        )?;
-        config.root_cert = authority.as_ref().map(|pem| {
+        let pem = read_pem("certificate-authority", CERTIFICATE, data, file)?;
+        config.root_cert = pem.as_ref().map(|pem| {
             let blocks = find_blocks(pem, CERTIFICATE);
             blocks.map(|block| block.contents).collect()
         });
-        // Without line breaks, which kube does not decode.
-        cluster.certificate_authority_data = authority.map(|pem| STANDARD.encode(pem));
-        let (data, file) = (&user.client_certificate_data, &user.client_certificate);
-        let certificate = read_pem(
-            "client-certificate",
-            CERTIFICATE,
-            data.as_deref(),
-            file.as_ref(),
-        )?;
-        let data = user
-            .client_key_data
-            .as_ref()
-            .map(ExposeSecret::expose_secret);
+        // For credential plugins: without line breaks, which kube does not decode.
+        cluster.certificate_authority_data = pem.map(|pem| STANDARD.encode(pem));
+        Ok(())
+    }
+
+    /// Replaces the files of the client certificate and its key by their data.
+    fn load_client_certificate(&mut self) -> Result<()> {
+        let user = &mut self.user;
+        let data = user.client_certificate_data.as_deref();
+        let file = user.client_certificate.as_ref();
+        let certificate = read_pem("client-certificate", CERTIFICATE, data, file)?;
+        let data = user.client_key_data.as_ref();
+        let data = data.map(ExposeSecret::expose_secret);
         let key = read_pem("client-key", "PRIVATE KEY", data, user.client_key.as_ref())?;
         if certificate.is_some() != key.is_some() {
             let message = "client-certificate and client-key must be given together";
@@ -96,19 +114,7 @@ impl Selection {
         }
         user.client_certificate_data = certificate.map(|pem| STANDARD.encode(pem));
         user.client_key_data = key.map(|pem| STANDARD.encode(pem).into());
-        if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
-            let info = ExecAuthCluster::try_from(&cluster);
-            exec.cluster = Some(info.map_err(|error| Error::Configuration(error.to_string()))?);
-        }
-        config.auth_info = user;
-        config.disable_compression = cluster.disable_compression.unwrap_or_default();
-        config.tls_server_name = cluster.tls_server_name;
-        let proxy = cluster.proxy_url.as_deref();
-        config.proxy_url = proxy.map(proxy::parse_proxy_url).transpose()?;
-        if let Some(namespace) = self.namespace {
-            config.default_namespace = namespace;
-        }
-        Ok(config)
+        Ok(())
     }
 }
 
