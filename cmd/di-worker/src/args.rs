@@ -116,8 +116,8 @@ pub enum Command {
         /// Memory to allocate, in MiB
         #[arg(long, value_name = "MIB", default_value_t = 0)]
         memory: u16,
-        /// Number of log bursts before, 15 s apart, of 120,000 numbered lines: more than 10 MiB,
-        /// after which a kubelet rotates a log by default
+        /// Number of log bursts before the end, 15 s apart, of 120,000 numbered lines: more than
+        /// 10 MiB, after which a kubelet rotates a log by default
         #[arg(long, value_name = "N", default_value_t = 0)]
         log_bursts: u16,
     },

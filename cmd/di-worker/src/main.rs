@@ -68,13 +68,16 @@ async fn run_command(command: Command) -> Result<ExitCode> {
         Command::Sweep { trials } => run_sweep(trials).await,
         Command::Hold { memory, log_bursts } => {
             let mut shutdown = Shutdown::install()?;
-            print_bursts(log_bursts).await;
+            let bursts = tokio::task::spawn_blocking(move || print_bursts(log_bursts));
             // Non-zero bytes, so that the kernel really allocates the memory.
             let used = vec![1_u8; usize::from(memory) << 20];
             let listener = listen(own_port()?).await?;
             tracing::info!("idle; waiting for a release request or SIGTERM");
             let code = run_idle(listener, shutdown.wait_requested()).await?;
             drop(std::hint::black_box(used));
+            if code.is_some() {
+                bursts.await.map_err(Error::TaskLost)?;
+            }
             Ok(ExitCode::from(code.unwrap_or(TERMINATED)))
         }
         Command::Release { code } => {
@@ -94,11 +97,11 @@ async fn run_command(command: Command) -> Result<ExitCode> {
 }
 
 /// Prints bursts of log lines. Each line has its number and is 100 bytes long.
-async fn print_bursts(bursts: u16) {
+fn print_bursts(bursts: u16) {
     const BURST_LINES: u32 = 120_000;
     for burst in 0..u32::from(bursts) {
         if burst > 0 {
-            tokio::time::sleep(Duration::from_secs(15)).await;
+            std::thread::sleep(Duration::from_secs(15));
         }
         for line in burst * BURST_LINES..(burst + 1) * BURST_LINES {
             println!("line {line:<94}");

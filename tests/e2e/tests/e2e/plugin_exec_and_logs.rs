@@ -1,6 +1,6 @@
 //! `kubectl di` commands that need a kubelet: exec, port-forward and logs.
 
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
 
 use di_api::Phase;
 use di_apiserver_tests::Terminal;
@@ -12,7 +12,6 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     process::{Child, Command},
-    time::sleep,
 };
 
 /// Starts an idle job with one collector.
@@ -333,13 +332,9 @@ async fn followed_log_is_complete_or_says_what_is_missing() {
         ns.submit(&job("chatty", &["hold", "--log-bursts=3"])).await;
         wait_for_phase(&ns, "chatty", Phase::Running).await;
         let mut follow = spawn_plugin(&ns, &["logs", "-f", "chatty"]);
+        exec(&ns, "chatty-coordinator", &["release", "0"]).await;
         // The reader is slower than the rotation of the log.
-        // It can be released after the bursts. Its log may be empty then: the file was rotated.
-        let release = || async {
-            sleep(Duration::from_secs(2)).await;
-            exec(&ns, "chatty-coordinator", &["release", "0"]).await
-        };
-        eventually("released", release, |(succeeded, _)| *succeeded).await;
+        wait_for_phase(&ns, "chatty", Phase::Succeeded).await;
         let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
         let (mut next, mut missing) = (0, 0);
         while let Some(line) = lines.next_line().await.unwrap() {
