@@ -1,4 +1,5 @@
-//! The commands of the plugin, a file each.
+//! The commands of the plugin, a file each. They do what kubectl cannot do in one command. See
+//! docs/decisions/0026.
 
 pub mod completion;
 pub mod create;

@@ -1,4 +1,5 @@
-//! The library of di-worker: reinforcement learning by three roles that share a storage.
+//! The library of di-worker: reinforcement learning by three roles that share a storage. See
+//! docs/decisions/0029 for what it leaves out.
 //!
 //! | Folder | Subject |
 //! |---|---|

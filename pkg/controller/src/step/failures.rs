@@ -1,5 +1,5 @@
 //! Failures of pods: what the failure rules decide, and the records in the status, which remain
-//! after the pods are deleted.
+//! after the pods are deleted. See docs/decisions/0034.
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 //! Logs are followed with timestamps. A new stream starts at the second of the last line, so it
 //! repeats some lines, which the cursor drops. If it does not repeat the last line, the kubelet has
 //! rotated the log meanwhile, and lines may be missing: only the current file can be read.
+//! See docs/decisions/0035.
 
 use std::{
     str,
