@@ -7,7 +7,7 @@ use crate::{
     flags::globals::Globals,
     verbs::{
         completion, create, describe, doctor, events, exec, failures, generate, get, install,
-        lifecycle, logs, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
+        lifecycle, logs, port_forward, queue, replicas, restart, suspend, top, uninstall, upgrade,
         validate, version, wait,
     },
 };
@@ -45,6 +45,7 @@ enum Command {
     #[command(aliases = ["list", "ls"])]
     Get(get::Get),
     Describe(describe::Describe),
+    Queue(queue::Queue),
     Replicas(replicas::Replicas),
     Logs(logs::Logs),
     Events(events::Events),
@@ -95,6 +96,7 @@ impl Cli {
             Command::Status(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
             Command::Describe(verb) => verb.run(globals, out).await,
+            Command::Queue(verb) => verb.run(globals, out).await,
             Command::Replicas(verb) => verb.run(globals, out).await,
             Command::Logs(verb) => verb.run(globals, out).await,
             Command::Events(verb) => verb.run(globals, out).await,

@@ -14,6 +14,7 @@ pub mod install;
 pub mod lifecycle;
 pub mod logs;
 pub mod port_forward;
+pub mod queue;
 pub mod replicas;
 pub mod restart;
 mod setup;

@@ -17,17 +17,20 @@ pub enum ConditionType {
     Suspended,
     /// The coordinator and every planned replica are ready.
     ReplicasReady,
+    /// Kueue has admitted the job. Only for jobs in a queue.
+    Admitted,
 }
 
 impl ConditionType {
     /// All condition types.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Created,
         Self::Running,
         Self::Succeeded,
         Self::Failed,
         Self::Suspended,
         Self::ReplicasReady,
+        Self::Admitted,
     ];
 
     /// The type as it appears in `status.conditions`.
@@ -39,6 +42,7 @@ impl ConditionType {
             Self::Failed => "Failed",
             Self::Suspended => "Suspended",
             Self::ReplicasReady => "ReplicasReady",
+            Self::Admitted => "Admitted",
         }
     }
 }

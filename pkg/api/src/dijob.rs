@@ -5,8 +5,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     failure_rules::FailureRule,
+    names,
     pod_template::PodTemplate,
     quantity,
+    queueing::QueueingSpec,
     resources::{GPU_RESOURCE, ReplicaResources},
     role::Role,
     status::DIJobStatus,
@@ -137,6 +139,21 @@ pub struct DIJobSpec {
     /// secrets. Default: true.
     #[serde(default = "enabled")]
     pub failure_tails: bool,
+
+    /// How the job gets quota from Kueue. Only for jobs with the label kueue.x-k8s.io/queue-name.
+    /// Default: unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queueing: Option<QueueingSpec>,
+}
+
+impl DIJob {
+    /// Name of the LocalQueue of Kueue that the job waits in. `None` without the label
+    /// `kueue.x-k8s.io/queue-name`.
+    pub fn queue_name(&self) -> Option<&str> {
+        let labels = self.metadata.labels.as_ref()?;
+        let queue = labels.get(names::kueue::QUEUE_LABEL)?;
+        (!queue.is_empty()).then_some(queue)
+    }
 }
 
 fn enabled() -> bool {

@@ -14,6 +14,7 @@ pub mod names;
 mod patch;
 mod pod_template;
 pub mod quantity;
+mod queueing;
 mod reason;
 mod resources;
 mod role;
@@ -35,6 +36,7 @@ pub use failure_rules::{
 };
 pub use patch::{guarded_patch, guarded_patches};
 pub use pod_template::PodTemplate;
+pub use queueing::{ElasticQueueing, Placement, QueueState, QueueingSpec, QueueingStatus};
 pub use reason::Reason;
 pub use resources::{GPU_RESOURCE, ReplicaResources, raise_memory};
 pub use role::Role;

@@ -85,6 +85,24 @@ pub mod labels {
     pub const SELECTOR: &str = "group-name=diengine.opendilab.org,controller-name=di-operator";
 }
 
+/// Labels of Kueue.
+pub mod kueue {
+    /// Label of a job: the LocalQueue that it waits in.
+    pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+    /// Label of a job: its WorkloadPriorityClass.
+    pub const PRIORITY_CLASS_LABEL: &str = "kueue.x-k8s.io/priority-class";
+    /// Label of a pod: its pod set.
+    pub const POD_SET_LABEL: &str = "kueue.x-k8s.io/podset";
+    /// Label of a pod: the ClusterQueue that admitted it.
+    pub const CLUSTER_QUEUE_LABEL: &str = "kueue.x-k8s.io/cluster-queue-name";
+    /// Label of a pod: the LocalQueue of its job.
+    pub const LOCAL_QUEUE_LABEL: &str = "kueue.x-k8s.io/local-queue-name";
+    /// API group.
+    pub const GROUP: &str = "kueue.x-k8s.io";
+    /// Maximum number of replicas of a job that wait for quota of their own.
+    pub const MAX_WAITING: usize = 64;
+}
+
 /// Maximum number of GPUs of one learner; each of its processes has a port.
 pub const MAX_LEARNER_GPUS: i32 = 1024;
 /// Value of [`env::MASTER_ADDR`] in the rendezvous host itself.

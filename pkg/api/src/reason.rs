@@ -52,6 +52,26 @@ reasons! {
     Suspended,
     /// The job is no longer suspended.
     Resumed,
+    /// Kueue has not admitted the job, or a replica with quota of its own, yet.
+    QueueWaiting,
+    /// Kueue preempted the job, which waits for quota again.
+    QueuePreempted,
+    /// Kueue stopped the job for another reason, and it waits for quota again.
+    QueueEvicted,
+    /// An administrator has deactivated the Workload of the job.
+    QueueDeactivated,
+    /// The job has the label of a queue, and the cluster does not serve the API of Kueue.
+    QueueNotServed,
+    /// The orchestrator lacks permissions for Workloads of Kueue.
+    QueueForbidden,
+    /// The job has more kinds of pods than a Workload of this version of Kueue may have.
+    QueueTooManyShapes,
+    /// What Kueue adds to the pods contradicts their template.
+    FlavorConflict,
+    /// Kueue has admitted the job.
+    QueueAdmitted,
+    /// Event: a replica has got quota of its own.
+    ReplicaAdmitted,
     /// The coordinator and every planned replica are ready.
     AllReady,
     /// The coordinator or some planned replicas are not ready, and no error is known.

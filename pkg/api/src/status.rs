@@ -12,6 +12,7 @@ use crate::{
     conditions::{ConditionType, is_condition_true},
     failure_record::FailureRecord,
     quantity,
+    queueing::{QueueState, QueueingStatus},
     resources::ReplicaResources,
     role::Role,
 };
@@ -57,6 +58,9 @@ pub struct DIJobStatus {
     /// deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureRecord>,
+    /// What Kueue admitted. Unset while the job waits in its queue, and for jobs without a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queueing: Option<QueueingStatus>,
     /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
@@ -159,7 +163,8 @@ pub enum RequestKind {
 /// Phase of the job. Created: the coordinator pod was created but is not running. Running: the
 /// coordinator is running. Succeeded: it exited with 0. Failed: it failed more than backoffLimit
 /// times, the deadline passed, or the spec is invalid. Unknown: its node does not respond.
-/// Suspended: the job is suspended and has no pods. Unset until the first of these applies.
+/// Suspended: the job is suspended and has no pods. Queued: it waits in a queue of Kueue and has no
+/// pods. Unset until the first of these applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// The coordinator has been created.
@@ -174,17 +179,20 @@ pub enum Phase {
     Unknown,
     /// The job is suspended.
     Suspended,
+    /// The job waits in a queue of Kueue.
+    Queued,
 }
 
 impl Phase {
     /// All phases.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Created,
         Self::Running,
         Self::Succeeded,
         Self::Failed,
         Self::Unknown,
         Self::Suspended,
+        Self::Queued,
     ];
 
     /// Whether the job has ended; no other phase follows.
@@ -201,6 +209,7 @@ impl Phase {
             Self::Failed => "Failed",
             Self::Unknown => "Unknown",
             Self::Suspended => "Suspended",
+            Self::Queued => "Queued",
         }
     }
 }
@@ -294,6 +303,14 @@ pub struct PlanEntry {
     /// of its aggregator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Quantity>,
+    /// Whether the replica, which has quota of its own, may run. Unset for replicas that were
+    /// admitted together with the coordinator, and without a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueState>,
+    /// Position in status.queueing.placements of what Kueue adds to the pod. Unset until the
+    /// replica is admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<i32>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
@@ -325,6 +342,8 @@ impl PlanEntry {
             done: false,
             rule_matches: BTreeMap::new(),
             memory: None,
+            queue: None,
+            placement: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod image;
 mod names;
 mod path;
 mod quantities;
+mod queueing;
 mod role_ports;
 mod spec;
 mod strict_decode;

@@ -155,9 +155,9 @@ async fn run_watch<K>(
 }
 
 /// Applies a watch event to the cache, and returns the jobs with changed objects.
-fn apply_event<K, V>(cache: &ObjectCache<V>, event: Event<Projected<K, V>>) -> Vec<Key>
+pub(crate) fn apply_event<K, V>(cache: &ObjectCache<V>, event: Event<Projected<K, V>>) -> Vec<Key>
 where
-    K: Resource<DynamicType = ()>,
+    K: Resource,
     V: View,
 {
     let changed_job = match event {

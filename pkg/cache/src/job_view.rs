@@ -1,7 +1,8 @@
 use std::fmt;
 
 use di_api::{
-    DIJob, DIJobStatus, PlanEntry, ReplicaResources, RequestRecord, Role, names, quantity,
+    DIJob, DIJobStatus, ElasticQueueing, PlanEntry, ReplicaResources, RequestRecord, Role, names,
+    quantity,
 };
 use di_plan::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,6 +21,8 @@ pub struct JobView {
     pub metadata: ObjectMeta,
     /// Why the job has no replicas; `None` if it may have some.
     pub halted: Option<Halt>,
+    /// How replicas that are added later get quota; `None` if the job is in no queue of Kueue.
+    pub queue: Option<ElasticQueueing>,
     /// Declared collectors; `None` if the spec has no collectors.
     pub collectors: Option<RoleView>,
     /// Declared learners; `None` if the spec has no learners.
@@ -58,6 +61,8 @@ pub enum Halt {
     Ended,
     /// The job is suspended.
     Suspended,
+    /// The job is in a queue of Kueue, and not admitted.
+    Queued,
 }
 
 impl fmt::Display for Halt {
@@ -66,6 +71,7 @@ impl fmt::Display for Halt {
             Self::Deleting => "is being deleted",
             Self::Ended => "has ended",
             Self::Suspended => "is suspended",
+            Self::Queued => "waits in its queue",
         })
     }
 }
@@ -78,7 +84,14 @@ impl Halt {
         if job.status.as_ref().is_some_and(DIJobStatus::has_ended) {
             return Some(Self::Ended);
         }
-        job.spec.suspend.then_some(Self::Suspended)
+        if job.spec.suspend {
+            return Some(Self::Suspended);
+        }
+        // The phase is late: it is Queued until the coordinator of an admitted job runs, which sends
+        // requests at once, and not yet Queued while the pods of a preempted job end.
+        let status = job.status.as_ref();
+        let is_admitted = status.is_some_and(|status| status.queueing.is_some());
+        (job.queue_name().is_some() && !is_admitted).then_some(Self::Queued)
     }
 }
 
@@ -95,6 +108,7 @@ impl From<DIJob> for JobView {
         };
         let mut view = Self {
             halted: Halt::for_job(&job),
+            queue: elastic_queueing(&job),
             collectors: role_view(Role::Collector),
             learners: role_view(Role::Learner),
             learner_gpus: job.learner_gpus(&ReplicaResources::default()),
@@ -113,6 +127,14 @@ impl From<DIJob> for JobView {
         }
         view
     }
+}
+
+/// How replicas of the job that are added later get quota; `None` without a queue.
+fn elastic_queueing(job: &DIJob) -> Option<ElasticQueueing> {
+    job.queue_name()?;
+    let queueing = job.spec.queueing.as_ref();
+    let elastic = queueing.map(|queueing| queueing.elastic);
+    Some(elastic.unwrap_or_default())
 }
 
 /// The annotations that the endpoint writes.
@@ -251,9 +273,14 @@ mod tests {
             optional(any_role_spec()),
         );
         let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-        (parts, optional(any_status()), marks).prop_map(|(parts, status, marks)| {
+        let queue = prop_oneof![Just(""), Just("team-a")];
+        let elastic = prop_oneof![Just("PerReplica"), Just("Whole"), Just("None")];
+        let queueing = (optional(queue), optional(elastic));
+        let all = (parts, optional(any_status()), marks, queueing);
+        all.prop_map(|(parts, status, marks, queueing)| {
             let (coordinator, collector, learner) = parts;
             let (suspend, deleting, annotated, lowered) = marks;
+            let (queue, elastic) = queueing;
             let mut job = json!({
                 "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
                 "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
@@ -263,6 +290,16 @@ mod tests {
                 ("/spec", "collector", collector),
                 ("/spec", "learner", learner),
                 ("", "status", status),
+                (
+                    "/spec",
+                    "queueing",
+                    elastic.map(|elastic| json!({"elastic": elastic})),
+                ),
+                (
+                    "/metadata",
+                    "labels",
+                    queue.map(|queue| json!({names::kueue::QUEUE_LABEL: queue})),
+                ),
                 (
                     "/metadata",
                     "deletionTimestamp",
@@ -319,9 +356,29 @@ mod tests {
             prop_assert_eq!(written(kept), written(metadata));
             prop_assert!(kept.annotations.iter().flatten().all(|(key, _)| key != "theirs"));
             prop_assert_eq!(view.halted, Halt::for_job(&whole));
+            let elastic = whole.spec.queueing.as_ref().map(|queueing| queueing.elastic);
+            prop_assert_eq!(view.queue, whole.queue_name().map(|_| elastic.unwrap_or_default()));
             prop_assert_eq!(view.has_status, whole.status.is_some());
             prop_assert_eq!(view.rejection_message(), whole.rejection_message());
             prop_assert_eq!(view.requests, whole.status.map(|status| status.requests).unwrap_or_default());
+        }
+    }
+
+    #[test]
+    fn job_in_queue_is_halted_until_admitted() {
+        let admitted = json!({"queueing": {"workload": "dijob-j-00000"}, "phase": "Queued"});
+        let preempted = json!({"phase": "Running"});
+        for (queue, status, suspend, halted) in [
+            ("team-a", json!({}), false, Some(Halt::Queued)),
+            ("team-a", preempted, false, Some(Halt::Queued)),
+            ("team-a", admitted, false, None),
+            ("team-a", json!({}), true, Some(Halt::Suspended)),
+            ("", json!({"phase": "Queued"}), false, None),
+        ] {
+            let job = di_fixtures::Job::test().status(status.clone());
+            let job = job.metadata(json!({"labels": {names::kueue::QUEUE_LABEL: queue}}));
+            let job: JobView = job.spec(json!({"suspend": suspend})).build();
+            assert_eq!(job.halted, halted, "{queue}: {status}");
         }
     }
 }

@@ -21,6 +21,7 @@ mod versioned_map;
 mod view;
 mod watch_backoff;
 mod watch_errors;
+mod workloads;
 mod write;
 
 pub use call::{CallError, call_with_timeout};
@@ -37,4 +38,5 @@ pub use read_only_cache::{AggregatorCache, NodeCache, ReadOnlyCache};
 pub use versioned_map::VersionedMap;
 pub use view::View;
 pub use watch_errors::WatchErrors;
+pub use workloads::{QueueApi, WorkloadCache, feed_workloads, kueue_resource};
 pub use write::{legacy_resource, write_fields};

@@ -144,6 +144,19 @@ impl<V: View> ObjectCache<V> {
         self.update_object(job, name, uid, V::mark_deleting);
     }
 
+    /// Stores the object that an own write returned, unless the watch has shown its deletion.
+    ///
+    /// The watch may show an older version later. Writes that follow from it are rejected, because
+    /// they name that version.
+    pub fn record_write(&self, view: V) {
+        let (job, name, uid) = (
+            view.job_key(),
+            view.name().to_owned(),
+            view.uid().to_owned(),
+        );
+        self.update_object(&job, &name, &uid, |known| *known = view);
+    }
+
     fn update_object(&self, job: &Key, name: &str, uid: &str, update: impl FnOnce(&mut V)) {
         let mut index = self.lock_write();
         let object = index.jobs.get(job).and_then(|objects| objects.get(name));

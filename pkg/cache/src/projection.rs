@@ -1,11 +1,11 @@
 use std::{borrow::Cow, marker::PhantomData};
 
-use di_plan::{PodView, ServiceView};
+use di_plan::{PodView, ServiceView, WorkloadView};
 use k8s_openapi::{
     api::core::v1::{Pod, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::Resource;
+use kube::{Resource, api::DynamicObject};
 use serde::{Deserialize, Deserializer};
 
 use crate::view::View;
@@ -24,6 +24,12 @@ impl Project<Pod> for PodView {
 
 impl Project<Service> for ServiceView {
     fn from_object(object: &Service) -> Option<Self> {
+        Self::new(object)
+    }
+}
+
+impl Project<DynamicObject> for WorkloadView {
+    fn from_object(object: &DynamicObject) -> Option<Self> {
         Self::new(object)
     }
 }
@@ -57,24 +63,24 @@ impl<'de, K: Deserialize<'de> + Resource, V: Project<K>> Deserialize<'de> for Pr
     }
 }
 
-impl<K: Resource<DynamicType = ()>, V> Resource for Projected<K, V> {
-    type DynamicType = ();
+impl<K: Resource, V> Resource for Projected<K, V> {
+    type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
+    fn kind(kind: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(kind)
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
+    fn group(kind: &K::DynamicType) -> Cow<'_, str> {
+        K::group(kind)
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
+    fn version(kind: &K::DynamicType) -> Cow<'_, str> {
+        K::version(kind)
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
+    fn plural(kind: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(kind)
     }
 
     fn meta(&self) -> &ObjectMeta {

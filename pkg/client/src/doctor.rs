@@ -7,6 +7,7 @@ mod crds;
 mod deployment;
 mod endpoint;
 pub(crate) mod finding;
+mod kueue;
 mod leader;
 mod namespace;
 mod permissions;
@@ -67,6 +68,7 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
             "aggregators",
             aggregators::check_aggregator_config(cluster),
         ));
+        checks.push(with_name("kueue", kueue::check_kueue(cluster)));
     }
     if missing.is_none() {
         checks.push(with_name(

@@ -10,6 +10,7 @@ mod install;
 mod jobs;
 mod lifecycle;
 mod logs;
+mod queue;
 mod replicas;
 mod yaml;
 
@@ -26,8 +27,10 @@ pub use doctor::{
 pub use error::{Error, Rejected, Result};
 pub use install::{
     apply::{AppliedObject, ApplyOptions, apply_object},
-    install_objects::{IMAGE, InstallVariant, VERSION, install_objects},
-    installed::{Installed, Orchestrator, find_orchestrator},
+    install_objects::{
+        IMAGE, InstallOptions, InstallVariant, VERSION, install_objects, kueue_objects,
+    },
+    installed::{Installed, Orchestrator, find_orchestrator, has_kueue_permissions},
     leftovers::{Leftovers, delete_leftover, find_leftovers},
     rollout::{wait_for_crd, wait_for_rollout, wait_for_webhooks},
     versions::{Versions, get_versions, skew_messages},
@@ -57,6 +60,7 @@ pub use logs::{
     follow::follow_logs,
     read::{LogLine, LogOptions, LogSelection, LogStream, read_logs, select_log_pods},
 };
+pub use queue::{QueueRow, WaitingReplicas, list_queue};
 pub use replicas::{
     exec::{Exec, ExecOptions, exec},
     list::{ContainerExit, Replica, ReplicaList, ReplicaPod, join_plan_with_pods, list_replicas},

@@ -3,6 +3,7 @@
 mod precondition;
 mod requests;
 mod slow_start;
+mod workloads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,25 +38,29 @@ impl Applied<'_> {
         self.0.iter().any(has_changed)
     }
 
-    /// Returns one event for all created pods, and one for all deleted pods.
+    /// Returns one event for all created pods, one for all deleted pods, and one for all created
+    /// Workloads.
     pub fn events(&self) -> Vec<EventRecord> {
-        let (mut created, mut deleted) = (Vec::new(), Vec::new());
+        let (mut created, mut deleted, mut queued) = (Vec::new(), Vec::new(), Vec::new());
         for result in &self.0 {
             match result {
                 (Action::CreatePod(entry), Some(Ok(true))) => {
                     created.push((entry.role, entry.name.as_str()));
                 }
                 (Action::DeletePod { name, .. }, Some(Ok(true))) => deleted.push(name.as_str()),
+                (Action::CreateWorkload(draft), Some(Ok(true))) => queued.push(draft.name.as_str()),
                 _ => {}
             }
         }
         // Sorted by role, the coordinator first.
         created.sort_unstable();
         deleted.sort_unstable();
+        queued.sort_unstable();
         let created = created.into_iter().map(|(_, name)| name).collect();
         [
             (Reason::SuccessfulCreate, "created", created),
             (Reason::SuccessfulDelete, "deleted", deleted),
+            (Reason::QueueWaiting, "created Workload", queued),
         ]
         .into_iter()
         .filter(|(_, _, names): &(_, _, Vec<_>)| !names.is_empty())

@@ -6,7 +6,7 @@ use std::{
 };
 
 use di_api::DIJob;
-use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
+use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache, WorkloadCache};
 use di_plan::PodView;
 use kube::{
     Client,
@@ -28,6 +28,7 @@ pub(crate) struct Context {
     pub jobs: JobCache,
     pub pods: Arc<PodCache>,
     pub services: Arc<ServiceCache>,
+    pub workloads: Arc<WorkloadCache>,
     pub nodes: Arc<NodeCache>,
     pub aggregators: Arc<AggregatorCache>,
     pub backoff: Backoff,
@@ -68,6 +69,7 @@ impl Context {
             jobs,
             pods: Arc::default(),
             services: Arc::default(),
+            workloads: Arc::default(),
             nodes: Arc::default(),
             aggregators: Arc::default(),
             backoff: Backoff::default(),

@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use di_api::{DIJob, Role, names};
 use di_cache::{
-    JobCache, Key, WatchedJob, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
-    job_stream, stored_jobs,
+    JobCache, Key, QueueApi, WatchedJob, feed_aggregator_configs, feed_nodes, feed_pods,
+    feed_services, feed_workloads, job_stream, stored_jobs,
 };
 use futures::{FutureExt, StreamExt, stream};
 use kube::{
@@ -18,7 +18,7 @@ use kube::{
     },
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -86,7 +86,19 @@ pub async fn run(
         client.clone(),
         aggregators,
         config_changed,
+        errors.clone(),
+    ));
+    let queue_api = context.workloads.subscribe_api();
+    tasks.spawn(feed_workloads(
+        client.clone(),
+        context.workloads.clone(),
+        changed.clone(),
         errors,
+    ));
+    tasks.spawn(requeue_on_queue_change(
+        context.clone(),
+        queue_api,
+        changed.clone(),
     ));
     tasks.spawn(requeue_on_config_change(context.clone(), configs, changed));
     for shard in shards {
@@ -160,6 +172,26 @@ async fn requeue_on_config_change(
             if !applies || !is_waiting(&job) {
                 continue;
             }
+            context.backoff.clear_delay(&key);
+            if requeue.send(key).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Requeues jobs in a queue when Kueue can be used, or no longer.
+async fn requeue_on_queue_change(
+    context: Arc<Context>,
+    mut api: watch::Receiver<QueueApi>,
+    requeue: mpsc::Sender<Key>,
+) {
+    while api.changed().await.is_ok() {
+        for job in context.jobs.list_all() {
+            if job.queue_name().is_none() {
+                continue;
+            }
+            let key = (job.namespace().unwrap_or_default(), job.name_any());
             context.backoff.clear_delay(&key);
             if requeue.send(key).await.is_err() {
                 return;

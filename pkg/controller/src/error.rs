@@ -58,6 +58,15 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
+    /// The orchestrator lacks a right for Kueue.
+    #[error("cannot {operation}; to grant the rights, run: kubectl di install --kueue")]
+    KueueForbidden {
+        /// Verb and object of the request.
+        operation: String,
+        /// Error of the server.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// The actions changed nothing, and are still required by the caches: a watch lags.
     #[error("reconcile made no progress; the watch cache may be stale")]
     NoProgress,
@@ -77,11 +86,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// All values of [`Error::reason`], the most severe first.
-    pub const REASONS: [Reason; 10] = [
+    pub const REASONS: [Reason; 12] = [
         Reason::LeaseLost,
         Reason::WatchEnded,
         Reason::Invalid,
         Reason::NameConflict,
+        Reason::QueueForbidden,
+        Reason::QueueTooManyShapes,
         Reason::Forbidden,
         Reason::QuotaExceeded,
         Reason::ApiError,
@@ -97,10 +108,12 @@ impl Error {
                 Some(status) if status.is_conflict() => Reason::Conflict,
                 Some(status) if status.message.contains("exceeded quota") => Reason::QuotaExceeded,
                 Some(status) if status.is_forbidden() => Reason::Forbidden,
+                Some(status) if has_too_many_pod_sets(status) => Reason::QueueTooManyShapes,
                 Some(status) if status.is_invalid() => Reason::Invalid,
                 _ => Reason::ApiError,
             },
             Self::Timeout { .. } => Reason::Timeout,
+            Self::KueueForbidden { .. } => Reason::QueueForbidden,
             Self::NameConflict { .. } => Reason::NameConflict,
             Self::PreviousJobTerminating { .. } | Self::OwnObjectNotWatched { .. } => {
                 Reason::PreviousJobTerminating
@@ -131,6 +144,17 @@ impl Error {
             causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
         };
         matches!(self, Self::JobGone) || self.api_status().is_some_and(namespace_is_terminating)
+    }
+
+    /// Maps "forbidden" in the response to a request to Kueue's API to [`Error::KueueForbidden`].
+    pub(crate) fn map_kueue_forbidden(self) -> Self {
+        if !self.api_status().is_some_and(Status::is_forbidden) {
+            return self;
+        }
+        match self {
+            Self::Api { operation, source } => Self::KueueForbidden { operation, source },
+            other => other,
+        }
     }
 
     /// Maps "not found" in the response to a write of the job itself to [`Error::JobGone`].
@@ -192,6 +216,13 @@ impl Error {
         }
         text
     }
+}
+
+/// Whether a Workload has more pod sets than this version of Kueue allows.
+fn has_too_many_pod_sets(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut causes = causes.filter(|cause| cause.field == "spec.podSets");
+    causes.any(|cause| cause.message.contains("Too many") || cause.message.contains("at most"))
 }
 
 impl From<CallError> for Error {

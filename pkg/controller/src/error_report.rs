@@ -147,7 +147,7 @@ async fn write_report(context: &Context, key: &Key, job: JobRef) -> Result<()> {
     let (job, mut step) = (&observed.job, compute(&observed));
     // Write no plan from an unverified cache: it may contain new names. Also not for a new job
     // with an unchecked spec: once it has begun, the spec is not checked again.
-    if !step.needs_live_read.is_empty() || is_new {
+    if step.needs_reads() || is_new {
         step = conditions_only(step, job);
     }
     if StatusChange::between(job.status.as_ref(), &step) != StatusChange::None {

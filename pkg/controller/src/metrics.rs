@@ -99,25 +99,40 @@ pub(crate) struct WriteLabels {
 }
 
 /// All requests that the reconciler sends.
-const REQUESTS: [(&str, &str); 11] = [
+const REQUESTS: [(&str, &str); 19] = [
     ("create", "pods"),
     ("create", "services"),
     ("create", "events"),
+    ("create", "workloads"),
     ("delete", "pods"),
     ("delete", "services"),
     ("delete", "dijobs"),
+    ("delete", "workloads"),
     ("get", "pods"),
     ("get", "services"),
     ("get", "dijobs"),
+    ("get", "workloads"),
+    ("get", "resourceflavors"),
+    ("get", "workloadpriorityclasses"),
+    ("get", "priorityclasses"),
     ("patch", "pods"),
     ("patch", "dijobs/status"),
+    ("patch", "workloads"),
+    ("patch", "workloads/status"),
 ];
 
 impl Metrics {
     /// Creates the metrics and registers them.
     pub fn new(registry: &mut Registry) -> Self {
         // Each series starts at 0, so that `increase()` counts the first event too.
-        let resources = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
+        let resources = [
+            "dijobs",
+            "pods",
+            "services",
+            "nodes",
+            "aggregatorconfigs",
+            "workloads",
+        ];
         let watch_errors = WatchErrors::register(registry, resources);
         let pod_failures = Family::<FailureLabels, Counter>::default();
         let description = "Number of failures of pods by role, reason, and action of the failure rule, Count without one";

@@ -1,16 +1,19 @@
 //! Observes a job: everything that one step is computed from.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use di_cache::{JobRef, Key, View};
+use di_cache::{JobRef, Key, QueueApi, View, kueue_resource};
 use di_plan::{PodView, RandomSuffixes, controlling_job};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt, api::DynamicObject};
 
 use crate::{
-    Observed, Step,
+    Error, Observed, ObservedQueue, Step,
     apply::PARALLEL_REQUESTS,
     context::Context,
     error::Result,
@@ -38,6 +41,11 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
         services: context.services.list_by_job(key),
         nodes: context.nodes.list_all(),
         aggregator: context.aggregators.template_for(&key.0),
+        queue: ObservedQueue {
+            api: context.workloads.api(),
+            workloads: context.workloads.objects.list_by_job(key),
+            flavors: BTreeMap::new(),
+        },
         last_error: context.job_state(key).last_error,
         final_coordinator_state: coordinator_uid.and_then(|uid| context.pods.final_state(uid)),
         unlabeled_pods: HashMap::new(),
@@ -128,5 +136,30 @@ pub(crate) async fn verify_live(
         observed.live_reads.insert(name, exists);
     }
     observed.pods = context.pods.list_by_job(key);
+    Ok(())
+}
+
+/// Reads flavors of Kueue from the API server, and adds them to the observed ones. They are read
+/// once per admission, so no watch is worth its cost.
+///
+/// # Errors
+/// If a read failed, or a flavor does not exist.
+pub(crate) async fn read_flavors(
+    context: &Context,
+    observed: &mut Observed,
+    names: Vec<String>,
+) -> Result<()> {
+    let QueueApi::Served(version) = observed.queue.api else {
+        return Ok(());
+    };
+    let resource = kueue_resource(version, "ResourceFlavor");
+    let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
+    for name in names {
+        let operation = || format!("get resourceflavors/{name}");
+        let flavor = context.get("resourceflavors", operation, api.get(&name));
+        let flavor = flavor.await.map_err(Error::map_kueue_forbidden)?;
+        let view = serde_json::from_value(flavor.data["spec"].clone()).unwrap_or_default();
+        observed.queue.flavors.insert(name, view);
+    }
     Ok(())
 }

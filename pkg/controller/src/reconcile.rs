@@ -19,7 +19,7 @@ use crate::{
     debounce::DEBOUNCE,
     error::Result,
     error_report::{Failure, record_results, report_error},
-    observe::{compute, observe, verify_live},
+    observe::{compute, observe, read_flavors, verify_live},
     status_writer::{Persisted, StatusWrite, replay_unacknowledged, write_status},
     stored_job::fail_invalid_spec,
     undecodable::fail_undecodable,
@@ -116,8 +116,11 @@ async fn reconcile_decoded(
 async fn reconcile_job(context: &Context, key: &Key, job: JobRef) -> Result<Requeue, Failure> {
     let mut observed = observe(context, key, job);
     let mut step = compute(&observed);
-    while !step.needs_live_read.is_empty() {
-        verify_live(context, key, &mut observed, step.needs_live_read).await?;
+    while step.needs_reads() {
+        if !step.needs_live_read.is_empty() {
+            verify_live(context, key, &mut observed, step.needs_live_read).await?;
+        }
+        read_flavors(context, &mut observed, step.needs_flavors).await?;
         step = compute(&observed);
     }
     defer_rejected_creates(context, key, &observed.job, &mut step);

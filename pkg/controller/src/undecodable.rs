@@ -93,6 +93,7 @@ fn readable_end(job: &DynamicObject) -> Option<DIJob> {
         backoff_limit: 0,
         failure_rules: Vec::new(),
         failure_tails: true,
+        queueing: None,
     };
     let mut ended = DIJob::new(&job.name_any(), spec);
     (ended.metadata, ended.status) = (job.metadata.clone(), Some(status));

@@ -2,7 +2,7 @@ mod pod_spec_editor;
 
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, Ddp, PlanEntry, PodTemplate, Role, names, raise_memory};
+use di_api::{DIJob, Ddp, Placement, PlanEntry, PodTemplate, Role, names, raise_memory};
 use k8s_openapi::{
     api::core::v1::{
         EnvVar, Pod, PodSpec, PodStatus, ResourceRequirements, Service, ServicePort, ServiceSpec,
@@ -79,6 +79,29 @@ pub fn build_pod(
     aggregator: Option<&PodTemplate>,
     settings: &BuildSettings,
 ) -> Option<NewPod> {
+    let mut pod = build_unplaced_pod(job, entry, aggregator, settings)?;
+    if let Some(placement) = find_placement(job, entry) {
+        let mut spec = PodSpecEditor::from_fields(pod.spec);
+        spec.add_node_selector(&placement.node_selector);
+        spec.add_tolerations(&placement.tolerations);
+        pod.spec = spec.into_fields();
+        for (own, added) in [
+            (&mut pod.metadata.labels, &placement.labels),
+            (&mut pod.metadata.annotations, &placement.annotations),
+        ] {
+            own.get_or_insert_default().extend(added.clone());
+        }
+    }
+    Some(pod)
+}
+
+/// Like [`build_pod`], without what Kueue adds.
+pub(crate) fn build_unplaced_pod(
+    job: &DIJob,
+    entry: &PlanEntry,
+    aggregator: Option<&PodTemplate>,
+    settings: &BuildSettings,
+) -> Option<NewPod> {
     let template = match entry.role {
         Role::Aggregator => aggregator?,
         Role::DdpLearner => job.spec.declared(Role::Learner)?.template,
@@ -120,8 +143,22 @@ pub fn build_pod(
     })
 }
 
+/// What Kueue adds to the pod of an entry. The coordinator has no entry, and the first placement.
+fn find_placement<'a>(job: &'a DIJob, entry: &PlanEntry) -> Option<&'a Placement> {
+    let placements = &job.status.as_ref()?.queueing.as_ref()?.placements;
+    let position = match entry.role {
+        Role::Coordinator => 0,
+        _ => usize::try_from(entry.placement?).ok()?,
+    };
+    placements.get(position)
+}
+
 /// The memory that a failure rule has given to an entry, or to the learner group of a ddp learner.
+/// `None` in a queue: the quota of an admitted pod is fixed.
 fn grown_memory<'a>(job: &'a DIJob, entry: &'a PlanEntry) -> Option<&'a Quantity> {
+    if job.queue_name().is_some() {
+        return None;
+    }
     let plan = job.status.as_ref().map(|status| &*status.plan);
     let owner = aggregator_of(entry).and_then(|name| find_entry(plan.unwrap_or_default(), name));
     owner.unwrap_or(entry).memory.as_ref()

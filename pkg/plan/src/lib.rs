@@ -11,6 +11,7 @@ mod named_port;
 mod names;
 mod ops;
 mod ports;
+mod queueing;
 mod resource_share;
 mod view;
 
@@ -29,7 +30,13 @@ pub use ops::{
     scale_down_order, scale_down_requested, sync_declared, trim_history,
 };
 pub use ports::port_of_entry;
+pub use queueing::{
+    FlavorView, KueueVersion, PlacementConflict, PodSet, Priority, StatusPatch, WorkloadDraft,
+    base_workload_name, build_placements, build_pod_sets, flavors_of, new_workload, patch_finished,
+    patch_pods_ready, patch_reclaimable, pod_set_name, release_quota, replica_workload_name,
+    updated_workload,
+};
 pub use view::{
-    CrashLoop, DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView,
-    RestartPolicy, ServiceView, Stage, controlling_job,
+    Admission, CrashLoop, DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
+    PodSetAssignment, PodView, RestartPolicy, ServiceView, Stage, WorkloadView, controlling_job,
 };

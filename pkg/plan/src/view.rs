@@ -8,6 +8,7 @@ mod owner;
 mod pod;
 mod service;
 mod status;
+mod workload;
 
 pub use crash_loop::CrashLoop;
 pub use ddp::DdpView;
@@ -16,6 +17,7 @@ pub use owner::controlling_job;
 pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};
 pub use service::ServiceView;
 pub use status::{End, PodPhase, RestartPolicy};
+pub use workload::{Admission, DRAFT_HASH_ANNOTATION, PodSetAssignment, WorkloadView};
 
 #[cfg(test)]
 mod tests;

@@ -165,6 +165,26 @@ fn read_only_client(jobs: Vec<Value>) -> Client {
     })
 }
 
+/// Returns a fixture with one job. Its API server has this job and applies writes of its status.
+pub(crate) fn writable_fixture(
+    settings: Settings,
+    job: Value,
+    pods: impl IntoIterator<Item = PodView>,
+) -> Fixture {
+    let mut stored = job.clone();
+    let mut writes = 0;
+    let client = ApiServerMock::client(move |request| {
+        if request.method == "PATCH" {
+            let patch: json_patch::Patch = serde_json::from_value(request.body.clone()).unwrap();
+            json_patch::patch(&mut stored, &patch).unwrap();
+            writes += 1;
+            stored["metadata"]["resourceVersion"] = (100 + writes).to_string().into();
+        }
+        Reply::Object(200, stored.clone())
+    });
+    fixture_with_client(settings, client, vec![job], pods)
+}
+
 fn fixture_with_client(
     settings: Settings,
     client: Client,

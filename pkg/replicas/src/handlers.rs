@@ -12,9 +12,9 @@ use axum::{
     http::Uri,
     response::{IntoResponse, Response},
 };
-use di_api::{Role, names};
+use di_api::{PlanEntry, QueueState, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, Listing, find_entry, port_of_entry};
+use di_plan::{Job, Listing, aggregator_of, find_entry, port_of_entry};
 use di_serve::BodyError;
 use http_body_util::{BodyExt, Collected};
 use kube::ResourceExt;
@@ -129,7 +129,7 @@ async fn authorize_change(
     Ok(identity)
 }
 
-/// Fails for a job that has ended, is suspended or is being deleted.
+/// Fails for a job that has ended, is suspended, waits in its queue or is being deleted.
 fn check_job_active(job: &JobView) -> Result<()> {
     match job.halted {
         Some(reason) => Err(Error::Conflict(format!(
@@ -138,6 +138,16 @@ fn check_job_active(job: &JobView) -> Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Whether a replica, or the learner group that it belongs to, waits for quota. It has no pod, or
+/// one that Kueue has preempted.
+fn waits_for_quota(plan: &[PlanEntry], name: &str) -> bool {
+    let Some(entry) = find_entry(plan, name) else {
+        return false;
+    };
+    let aggregator = aggregator_of(entry).and_then(|aggregator| find_entry(plan, aggregator));
+    aggregator.unwrap_or(entry).queue == Some(QueueState::Waiting)
 }
 
 /// Returns the URLs of replicas by role.

@@ -18,7 +18,7 @@ const ERROR_RESPONSES: [(&str, &str); 9] = [
     ("404", "There is no such coordinator, aggregator or replica"),
     (
         "409",
-        "The job has ended, is suspended or is being deleted, or the Idempotency-Key was used by another request",
+        "The job has ended, is suspended, waits in its queue or is being deleted, its queue accepts no more replicas, or the Idempotency-Key was used by another request",
     ),
     ("413", "The body is too large"),
     ("429", "Too many requests at the same time"),
@@ -123,6 +123,9 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     if is_legacy_path(path) {
         responses.retain(|code, _| !RETRYABLE_CODES.contains(&code.as_str()));
         let schema = &mut responses["200"]["content"]["application/json"]["schema"];
+        if let Some(Value::String(reference)) = schema.get_mut("$ref") {
+            *reference = reference.replace("AddedReplicas", "Replicas");
+        }
         let failure = json!({"$ref": "#/components/schemas/Failure"});
         *schema = json!({"anyOf": [schema.take(), failure]});
     } else {
@@ -179,6 +182,22 @@ mod tests {
         };
         assert_eq!(body("v1alpha1"), "AddRequest");
         assert_eq!(body("v1alpha2"), "StrictAddRequest");
+        let added = |version: &str| {
+            let response = &paths[format!("/{version}/replicas")]["post"]["responses"]["200"];
+            response["content"]["application/json"]["schema"].clone()
+        };
+        let reference = |name: &str| {
+            assert!(schemas[name].is_object(), "{name}");
+            json!(format!("#/components/schemas/{name}"))
+        };
+        assert_eq!(
+            added("v1alpha1")["anyOf"][0]["$ref"],
+            reference("Success_Replicas")
+        );
+        assert_eq!(
+            added("v1alpha2")["$ref"],
+            reference("Success_AddedReplicas")
+        );
         let strict = &schemas["StrictAddRequest"];
         assert_eq!(strict["additionalProperties"], false);
         assert_eq!(

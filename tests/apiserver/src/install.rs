@@ -51,7 +51,8 @@ pub(crate) async fn install(client: Client) {
     }
 }
 
-async fn apply(client: &Client, file: &str) {
+/// Applies a manifest.
+pub(crate) async fn apply(client: &Client, file: &str) {
     apply_changed(client, file, |text| text).await;
 }
 

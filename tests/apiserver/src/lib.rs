@@ -13,6 +13,7 @@ mod endpoint;
 mod eventually;
 mod install;
 mod kubelet;
+mod kueue;
 mod leader;
 mod lossy_proxy;
 mod manager;
@@ -38,6 +39,10 @@ pub use eventually::eventually;
 pub use kubelet::{
     Kubelet, exit, fail_to_pull, give_address, remove, report_node_lost, report_restarts,
     report_unschedulable, run,
+};
+pub use kueue::{
+    Kueue, condition_reason, grant_kueue_rights, install_kueue, queued_job,
+    queued_job_with_priority,
 };
 pub use leader::PausableLeader;
 pub use lossy_proxy::LossyProxy;

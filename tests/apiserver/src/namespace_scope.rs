@@ -4,7 +4,9 @@ use http::Uri;
 pub(crate) fn restrict_to_namespace(uri: &Uri, namespace: &str) -> Option<Uri> {
     let path = uri.path();
     let (group, kind) = path.rsplit_once('/')?;
-    if !matches!(kind, "dijobs" | "pods" | "services") || group.contains("/namespaces/") {
+    if !matches!(kind, "dijobs" | "pods" | "services" | "workloads")
+        || group.contains("/namespaces/")
+    {
         return None;
     }
     let query = uri

@@ -179,12 +179,12 @@ impl Space {
 
     /// Pods of a job, by name.
     pub async fn pods_of(&self, job: &str) -> BTreeMap<String, Pod> {
-        by_name(&self.pods(), job).await
+        list_by_name(&self.pods(), job).await
     }
 
     /// Services of a job, by name.
     pub async fn services_of(&self, job: &str) -> BTreeMap<String, Service> {
-        by_name(&self.services(), job).await
+        list_by_name(&self.services(), job).await
     }
 
     /// Reasons of the events of a job.
@@ -244,7 +244,8 @@ impl Space {
     }
 }
 
-async fn by_name<K>(api: &Api<K>, job: &str) -> BTreeMap<String, K>
+/// Lists the objects with the label of a job, by name.
+pub(crate) async fn list_by_name<K>(api: &Api<K>, job: &str) -> BTreeMap<String, K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {

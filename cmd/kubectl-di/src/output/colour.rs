@@ -67,7 +67,7 @@ impl Colours {
 pub fn tone_for_status(status: &str) -> Option<Tone> {
     Some(match status {
         "Running" | "Succeeded" | "Completed" => Tone::Good,
-        "Created" | "Pending" | "Planned" | "Suspended" | "Terminating" | "Removing"
+        "Created" | "Pending" | "Planned" | "Queued" | "Suspended" | "Terminating" | "Removing"
         | "ContainerCreating" | "PodInitializing" | "Replaced" | "Unknown" => Tone::Warning,
         "<none>" => return None,
         init if init.starts_with("Init:") && init.contains('/') => Tone::Warning,
@@ -99,5 +99,10 @@ mod tests {
         assert_eq!(tone_for_status("ImagePullBackOff"), Some(Tone::Error));
         assert_eq!(tone_for_status("Init:0/1"), Some(Tone::Warning));
         assert_eq!(tone_for_status("Running"), Some(Tone::Good));
+        // A phase without a tone of its own would look like an error.
+        for phase in di_api::Phase::ALL.map(di_api::Phase::as_str) {
+            let is_error = tone_for_status(phase) == Some(Tone::Error);
+            assert_eq!(is_error, phase == "Failed", "{phase}");
+        }
     }
 }

@@ -1,14 +1,21 @@
 use std::fmt::Display;
 
-use di_client::{ContainerExit, Event, Job, Replica};
+use di_client::{ContainerExit, Event, Job, QueueRow, Replica};
 use jiff::Timestamp;
 
 use crate::output::age::format_age;
 
-const NONE: &str = "<none>";
+/// The cell of a missing value.
+pub const NONE: &str = "<none>";
+const UNKNOWN: &str = "<unknown>";
 
 pub fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
+}
+
+/// A text with its line breaks as spaces.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The cells of a job in a table.
@@ -23,6 +30,7 @@ pub struct JobRow {
     age: String,
     gpus: String,
     reason: String,
+    queue: String,
 }
 
 impl JobRow {
@@ -44,6 +52,7 @@ impl JobRow {
             age: or_none(created.map(|created| format_age(created.0, now))),
             gpus: job.gpu_count().to_string(),
             reason: status.reason.clone().unwrap_or_default(),
+            queue: or_none(job.queue_name()),
         }
     }
 
@@ -53,7 +62,7 @@ impl JobRow {
             headers.insert(0, "NAMESPACE");
         }
         if wide {
-            headers.extend(["REASON", "GPUS"]);
+            headers.extend(["REASON", "GPUS", "QUEUE"]);
         }
         headers
     }
@@ -70,7 +79,7 @@ impl JobRow {
             self.age,
         ]);
         if wide {
-            cells.extend([self.reason, self.gpus]);
+            cells.extend([self.reason, self.gpus, self.queue]);
         }
         cells
     }
@@ -120,6 +129,63 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
         ]);
     }
     cells
+}
+
+/// The column headers of [`queue_cells`].
+pub fn queue_headers(namespaces: bool, admission: bool) -> Vec<&'static str> {
+    let mut headers = vec!["NAME", "QUEUE", "POSITION", "WAITING", "REASON", "MESSAGE"];
+    if namespaces {
+        headers.insert(0, "NAMESPACE");
+    }
+    if admission {
+        headers.push("ADMITTED BY");
+    }
+    headers
+}
+
+/// The cells of a job in a queue. `admission` adds the ClusterQueue that admitted it.
+pub fn queue_cells(
+    row: QueueRow,
+    now: Timestamp,
+    namespaces: bool,
+    admission: bool,
+) -> Vec<String> {
+    let position = match row.position {
+        Some(position) => position.to_string(),
+        None if row.waits => UNKNOWN.to_owned(),
+        None => NONE.to_owned(),
+    };
+    let message = queue_message(&row);
+    let mut cells = Vec::new();
+    cells.extend(namespaces.then_some(row.namespace));
+    cells.extend([
+        row.name,
+        or_none(row.queue),
+        position,
+        or_none(row.since.map(|since| format_age(since.0, now))),
+        or_none(row.reason),
+        message,
+    ]);
+    if admission {
+        cells.push(or_none(row.cluster_queue));
+    }
+    cells
+}
+
+/// The message of a row, for replicas with their number: `3 collectors wait: no quota`.
+fn queue_message(row: &QueueRow) -> String {
+    let message = one_line(&row.message);
+    let replicas = row.waiting_replicas;
+    let waiting = match replicas.total() {
+        0 => return message,
+        1 => format!("{replicas} waits"),
+        _ => format!("{replicas} wait"),
+    };
+    if message.is_empty() {
+        waiting
+    } else {
+        format!("{waiting}: {message}")
+    }
 }
 
 /// The age of the last occurrence of an event with the count, as formatted by kubectl.

@@ -3,7 +3,8 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    DryRun, IMAGE, InstallVariant, Installed, Orchestrator, VERSION, find_orchestrator,
+    Cluster, DryRun, IMAGE, InstallOptions, InstallVariant, Installed, Orchestrator, VERSION,
+    find_orchestrator,
 };
 
 use crate::{
@@ -23,11 +24,14 @@ use crate::{
   # Print the objects that would be applied, without a cluster
   kubectl di install --dry-run=client -o yaml
 
+  # Allow the orchestrator to queue jobs with Kueue, also if it is installed already
+  kubectl di install --kueue
+
   # Install only the admission webhooks, if another operator runs the jobs
   kubectl di install --webhook-only")]
 pub struct Install {
     /// Install only the admission webhooks
-    #[arg(long)]
+    #[arg(long, conflicts_with = "kueue")]
     webhook_only: bool,
     #[command(flatten)]
     setup: Setup,
@@ -41,9 +45,13 @@ impl Install {
         } else {
             InstallVariant::Full
         };
+        let options = InstallOptions {
+            variant: flavour,
+            kueue: self.setup.kueue,
+        };
         let image = self.setup.image.as_deref().unwrap_or(IMAGE);
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.print_manifests(flavour, image, out)?;
+            self.setup.print_manifests(options, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let cluster = globals.connect().await?;
@@ -54,6 +62,9 @@ impl Install {
             );
             let is_ours = version_text(&installed) == VERSION;
             if is_ours && installed.variant == flavour && self.setup.image.is_none() {
+                if self.setup.kueue {
+                    return self.add_kueue(&cluster, out).await;
+                }
                 bail!("{already}: there is nothing to do");
             }
             ensure!(
@@ -68,13 +79,25 @@ impl Install {
                 Some(image) if is_ours => image,
                 _ => VERSION,
             };
-            bail!("{already}; to upgrade to {target}: kubectl di upgrade");
+            let kueue = if self.setup.kueue { " --kueue" } else { "" };
+            bail!("{already}; to upgrade to {target}: kubectl di upgrade{kueue}");
         }
-        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
+        if !self.setup.apply_all(&cluster, options, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
             writeln!(out, "DI Orchestrator {VERSION} installed")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Adds the permissions to use Kueue to an installed orchestrator.
+    async fn add_kueue(&self, cluster: &Cluster, out: &mut impl Write) -> Result<ExitCode> {
+        if !self.setup.apply_kueue(cluster, out).await? {
+            return Ok(ExitCode::FAILURE);
+        }
+        if self.setup.dry_run.is_real() && !self.setup.is_data() {
+            writeln!(out, "DI Orchestrator {VERSION} may use Kueue")?;
         }
         Ok(ExitCode::SUCCESS)
     }

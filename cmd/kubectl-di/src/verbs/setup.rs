@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallVariant, apply_object,
-    install_objects, wait_for_crd, wait_for_rollout, wait_for_webhooks,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallOptions, apply_object,
+    install_objects, kueue_objects, wait_for_crd, wait_for_rollout, wait_for_webhooks,
 };
 use serde_json::Value;
 
@@ -40,6 +40,10 @@ pub struct Setup {
     /// Image of the orchestrator, instead of the image of this plugin's version
     #[arg(long)]
     pub image: Option<String>,
+    /// Also install the permissions of the orchestrator to use Kueue. An upgrade keeps them without
+    /// this flag
+    #[arg(long)]
+    pub kueue: bool,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     #[command(flatten)]
@@ -58,12 +62,12 @@ impl Setup {
     /// Prints the objects that would be applied; needs no cluster.
     pub fn print_manifests(
         &self,
-        flavour: InstallVariant,
+        options: InstallOptions,
         image: &str,
         out: &mut impl Write,
     ) -> Result<()> {
         let mut printer = Printer::new(&self.output, self.dry_run);
-        for object in install_objects(flavour, image)? {
+        for object in install_objects(options, image)? {
             printer.print_change(out, object, APPLIED)?;
         }
         Ok(())
@@ -79,14 +83,42 @@ impl Setup {
     pub async fn apply_all(
         &self,
         cluster: &Cluster,
-        flavour: InstallVariant,
+        options: InstallOptions,
         image: &str,
         out: &mut impl Write,
     ) -> Result<bool> {
         let deadline = Deadline::after(Some(self.timeout));
+        let objects = install_objects(options, image)?;
+        if !self.apply_objects(cluster, &objects, deadline, out).await? {
+            return Ok(false);
+        }
+        if self.waiting.is_wanted() && self.dry_run.is_real() {
+            eprintln!("Waiting for the rollout of the orchestrator...");
+            wait_for_rollout(cluster, deadline).await?;
+            eprintln!("Waiting for its webhooks to respond...");
+            wait_for_webhooks(cluster, "default", deadline).await?;
+        }
+        Ok(true)
+    }
+
+    /// Applies only the permissions to use Kueue, for an installed orchestrator. Returns false as
+    /// [`Self::apply_all`] does.
+    pub async fn apply_kueue(&self, cluster: &Cluster, out: &mut impl Write) -> Result<bool> {
+        let deadline = Deadline::after(Some(self.timeout));
+        self.apply_objects(cluster, &kueue_objects()?, deadline, out)
+            .await
+    }
+
+    /// Applies objects in this order. Returns false if the server rejected one.
+    async fn apply_objects(
+        &self,
+        cluster: &Cluster,
+        objects: &[Value],
+        deadline: Deadline,
+        out: &mut impl Write,
+    ) -> Result<bool> {
         let mut printer = Printer::new(&self.output, self.dry_run);
-        let objects = install_objects(flavour, image)?;
-        if self.dry_run.is_real() && !self.preflight(cluster, &objects).await? {
+        if self.dry_run.is_real() && !self.preflight(cluster, objects).await? {
             eprintln!("nothing was changed");
             return Ok(false);
         }
@@ -120,12 +152,6 @@ impl Setup {
             }
         }
         out.flush()?;
-        if self.waiting.is_wanted() && self.dry_run.is_real() {
-            eprintln!("Waiting for the rollout of the orchestrator...");
-            wait_for_rollout(cluster, deadline).await?;
-            eprintln!("Waiting for its webhooks to respond...");
-            wait_for_webhooks(cluster, "default", deadline).await?;
-        }
         Ok(true)
     }
 

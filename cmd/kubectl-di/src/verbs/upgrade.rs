@@ -2,7 +2,10 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
-use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, find_orchestrator};
+use di_client::{
+    Cluster, DryRun, IMAGE, InstallOptions, InstallVariant, Installed, Orchestrator, VERSION,
+    find_orchestrator, has_kueue_permissions,
+};
 
 use crate::flags::globals::Globals;
 
@@ -57,12 +60,12 @@ impl Upgrade {
                 anyhow!("the orchestrator runs {runs}, which is not from the registry of {IMAGE}; set the image with --image")
             })?,
         };
-        let flavour = found.variant;
+        let options = self.install_options(&cluster, found.variant).await?;
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.print_manifests(flavour, image, out)?;
+            self.setup.print_manifests(options, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
+        if !self.setup.apply_all(&cluster, options, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
@@ -70,6 +73,20 @@ impl Upgrade {
             writeln!(out, "DI Orchestrator upgraded from {from} to {VERSION}")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The installed parts, with those that a flag adds.
+    async fn install_options(
+        &self,
+        cluster: &Cluster,
+        variant: InstallVariant,
+    ) -> Result<InstallOptions> {
+        ensure!(
+            !self.setup.kueue || variant == InstallVariant::Full,
+            "only the admission webhooks are installed, and they do not use Kueue; omit --kueue"
+        );
+        let kueue = self.setup.kueue || has_kueue_permissions(cluster).await?;
+        Ok(InstallOptions { variant, kueue })
     }
 
     fn check_version(&self, found: &Installed) -> Result<()> {

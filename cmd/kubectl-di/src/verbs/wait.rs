@@ -32,12 +32,16 @@ use crate::{
   # Wait until the coordinators of some jobs are running
   kubectl di wait -l tier=gold --for=condition=Running
 
+  # Wait until Kueue has admitted a job
+  kubectl di wait cartpole --for=admitted --timeout=1h
+
   # Wait until all replicas are ready
   kubectl di wait cartpole --for=condition=ReplicasReady --timeout=5m")]
 pub struct Wait {
     #[command(flatten)]
     selection: Selection,
-    /// The condition to wait on: phase=PHASE or condition=TYPE[=STATUS]. The default STATUS is true
+    /// The condition to wait on: phase=PHASE, condition=TYPE[=STATUS] or admitted. The default STATUS
+    /// is true. Jobs in no queue of Kueue count as admitted
     #[arg(long = "for", value_name = "CONDITION", value_parser = WaitCondition::parse)]
     condition: WaitCondition,
     /// The length of time to wait before giving up. Zero means check once and don't wait

@@ -19,6 +19,7 @@ async fn kubectl_gets_names_for_completion() {
         (&["get", "train-a", "tr"], &["train-b"]),
         (&["suspend", ""], &["other", "train-a", "train-b"]),
         (&["exec", "train-b"], &["train-b"]),
+        (&["queue", "train-"], &["train-a", "train-b"]),
         (&["create", ""], &[]),
         (&["logs", "-n", "no-such-namespace", ""], &[]),
     ] {

@@ -68,6 +68,7 @@ fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
         backoff_limit: 0,
         failure_rules: Vec::new(),
         failure_tails: true,
+        queueing: None,
     };
     let mut job = DIJob::new(&config.name_any(), spec);
     job.metadata.namespace = Some(namespace.to_owned());

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::request::Kind;
 
 /// Fields of a `DIJob` spec that do not change the pods. Every other field counts as a template.
-const NON_TEMPLATE_FIELDS: [&str; 8] = [
+const NON_TEMPLATE_FIELDS: [&str; 9] = [
     "group",
     "cleanPodPolicy",
     "suspend",
@@ -15,6 +15,7 @@ const NON_TEMPLATE_FIELDS: [&str; 8] = [
     "backoffLimit",
     "failureTails",
     "failureRules",
+    "queueing",
 ];
 /// Fields of a role that do not change its pods.
 const NON_TEMPLATE_ROLE_FIELDS: [&str; 2] = ["replicas", "groups"];
@@ -121,6 +122,7 @@ mod tests {
             ("/spec/ttlSecondsAfterFinished", json!(1), false),
             ("/spec/backoffLimit", json!(1), false),
             ("/spec/failureTails", json!(false), false),
+            ("/spec/queueing", json!({"elastic": "Whole"}), false),
         ];
         for (pointer, value, expected) in pointers {
             let mut new = json!({"spec": job_spec()});

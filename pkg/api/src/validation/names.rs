@@ -10,6 +10,8 @@ use crate::names;
 
 const MAX_LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
 const MAX_SUBDOMAIN_LEN: usize = 253;
+const LABEL_LEN_RULE: &str = "must be no more than 63 characters";
+const SUBDOMAIN_RULE: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 /// Length of the suffix that the API server appends to `generateName`.
 const GENERATED_SUFFIX_LEN: usize = 5;
 /// Length to which the API server truncates `generateName`.
@@ -81,6 +83,17 @@ pub(super) fn check_object_name(name: &str, field: &Path<'_>, faults: &mut Fault
     }
 }
 
+/// Checks the name of another object that is also the value of a label, if it is not empty.
+pub(super) fn check_name_in_label(name: &str, field: &Path<'_>, faults: &mut Faults) {
+    if !name.is_empty() {
+        let messages = broken_rules(&[
+            (name.len() <= MAX_LABEL_LEN, LABEL_LEN_RULE),
+            (is_dns_subdomain(name), SUBDOMAIN_RULE),
+        ]);
+        push_invalid(name, field, messages, faults);
+    }
+}
+
 fn push_invalid(name: &str, field: &Path<'_>, messages: Vec<&'static str>, faults: &mut Faults) {
     faults.extend(
         messages
@@ -107,10 +120,7 @@ fn broken_rules(rules: &[(bool, &'static str)]) -> Vec<&'static str> {
 
 fn dns_label(name: &str) -> Vec<&'static str> {
     broken_rules(&[
-        (
-            name.len() <= MAX_LABEL_LEN,
-            "must be no more than 63 characters",
-        ),
+        (name.len() <= MAX_LABEL_LEN, LABEL_LEN_RULE),
         (
             is_dns_label(name),
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
@@ -128,9 +138,6 @@ fn dns_subdomain(name: &str) -> Vec<&'static str> {
             name.len() <= MAX_SUBDOMAIN_LEN,
             "must be no more than 253 characters",
         ),
-        (
-            is_dns_subdomain(name),
-            r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-        ),
+        (is_dns_subdomain(name), SUBDOMAIN_RULE),
     ])
 }

@@ -11,7 +11,7 @@ use super::{
     fault::{Fault, Faults},
     names,
     path::{Path, SPEC},
-    quantities, role_ports, template,
+    quantities, queueing, role_ports, template,
     template_decode::DecodedTemplates,
     volumes,
 };
@@ -115,6 +115,9 @@ fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
     }
     check_total_replicas(spec, faults);
     failure_rules::check_rules(&spec.failure_rules, faults);
+    if let Some(queueing) = &spec.queueing {
+        queueing::check_queueing(queueing, faults);
+    }
     check_learner_gpus(spec, templates, faults);
     let limit = Some(spec.backoff_limit);
     check_not_negative(limit, &SPEC.child("backoffLimit"), faults);

@@ -3,8 +3,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::{
-    fault::Fault,
+    fault::{Fault, Faults},
     path::SPEC,
+    queueing::{self, QUEUE_LABELS},
     strict_decode::{self, Findings},
     validate::{Valid, into_result, validate_object, without_nulls},
 };
@@ -29,22 +30,28 @@ const EMPTY_MEANS_UNSET: [&str; 8] = [
 /// Decodes and validates an update of a `DIJob` from `old` to `new`. Returns `None` if the spec is
 /// unchanged.
 ///
-/// An unchanged spec is always allowed, even if it is invalid. Faults that a started job already
-/// has do not block other changes.
+/// An unchanged spec is always allowed, even if it is invalid; only the labels of the queue are
+/// checked then. Faults that a started job already has do not block other changes.
 ///
 /// # Errors
 /// All faults, at most 1,000.
 pub fn validate_dijob_update(old: &Value, new: &Value) -> Result<Option<Valid<DIJob>>, Vec<Fault>> {
+    let stage = job_stage(&old["status"]);
     if is_spec_unchanged(old, new) {
-        return Ok(None);
+        let faults = label_faults(stage, old, new);
+        return if faults.is_empty() {
+            Ok(None)
+        } else {
+            Err(faults)
+        };
     }
     let (job, all) = validate_object::<DIJob>(new);
-    let stage = job_stage(&old["status"]);
     let mut faults = all.clone();
     if stage != Stage::Waiting {
         let (_, known) = validate_object::<DIJob>(old);
         faults.retain(|fault| !known.contains(fault));
         faults.extend(frozen_field_faults(stage, old, new));
+        faults.extend(label_faults(stage, old, new));
     }
     if job.is_none() && faults.is_empty() {
         // The update adds no fault, but the job is still undecodable and cannot be returned.
@@ -79,7 +86,7 @@ fn job_stage(status: &Value) -> Stage {
         .any(|end| end.as_str() == phase)
     {
         Stage::Ended
-    } else if !status["startTime"].is_null() || has_started(phase, &status["plan"]) {
+    } else if !status["startTime"].is_null() || has_started(phase, status) {
         Stage::Started
     } else {
         Stage::Waiting
@@ -87,12 +94,48 @@ fn job_stage(status: &Value) -> Stage {
 }
 
 /// Whether pods of the job may exist, which a change of the template would not reach. A suspended
-/// job has none; a job without a phase has them as soon as they are planned.
-fn has_started(phase: &str, plan: &Value) -> bool {
-    match phase {
-        "" => plan.as_array().is_some_and(|plan| !plan.is_empty()),
-        phase => phase != Phase::Suspended.as_str(),
+/// job has none, and a queued one has none until it is admitted; a job without a phase has them as
+/// soon as they are planned.
+fn has_started(phase: &str, status: &Value) -> bool {
+    if phase.is_empty() {
+        return status["plan"]
+            .as_array()
+            .is_some_and(|plan| !plan.is_empty());
     }
+    if phase == Phase::Queued.as_str() {
+        return !status["queueing"].is_null();
+    }
+    phase != Phase::Suspended.as_str()
+}
+
+/// Returns the faults of the queue labels that the update changes. Existing invalid labels do not
+/// block other changes.
+fn label_faults(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
+    let why = "may not be changed once the job has been admitted; suspend the job and wait for phase Suspended";
+    let mut faults = Faults::default();
+    for key in changed_queue_labels(old, new) {
+        match stage {
+            Stage::Waiting => queueing::check_label(key, queue_label(new, key), &mut faults),
+            Stage::Started => {
+                faults.push(Fault::forbidden(format!("metadata.labels[{key}]"), why));
+            }
+            Stage::Ended => {}
+        }
+    }
+    faults.into_vec()
+}
+
+/// Returns the keys of the queue labels that the update adds, changes or removes.
+fn changed_queue_labels(old: &Value, new: &Value) -> impl Iterator<Item = &'static str> {
+    let is_changed = move |key: &&str| queue_label(old, key) != queue_label(new, key);
+    QUEUE_LABELS.into_iter().filter(is_changed)
+}
+
+/// Returns the value of a label; an empty label means the same as none.
+fn queue_label<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["labels"][key]
+        .as_str()
+        .unwrap_or_default()
 }
 
 fn frozen_field_faults(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {

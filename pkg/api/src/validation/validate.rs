@@ -5,7 +5,7 @@ use super::{
     fault::{Fault, FaultKind, Faults, MAX_FAULTS},
     names,
     path::SPEC,
-    spec,
+    queueing, spec,
     strict_decode::Decoded,
     template,
     template_decode::decode_template,
@@ -89,6 +89,7 @@ impl Kind for DIJob {
     fn find_faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         names::check_job_name(&self.metadata, &mut faults);
+        queueing::check_labels(&self.metadata, &mut faults);
         spec::check_spec(&self.spec, &mut faults);
         faults.into_vec()
     }

@@ -10,7 +10,7 @@ use crate::{
     aggregator_config::AggregatorConfig,
     dijob::{CleanPodPolicy, DIJob},
     failure_rules::FailureRule,
-    names::{AGGREGATOR_CONFIG, labels},
+    names::{AGGREGATOR_CONFIG, kueue, labels},
     role::Role,
 };
 
@@ -32,6 +32,7 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
                 .to_owned(),
         );
     }
+    warn_about_queue(job, &mut warnings);
     for role in Role::DECLARED {
         let Some(declared) = job.spec.declared(role) else {
             continue;
@@ -73,6 +74,25 @@ pub fn config_warnings(config: &AggregatorConfig) -> Vec<String> {
         warn_about_template(Role::Aggregator, &template, field, &mut warnings);
     }
     warnings
+}
+
+fn warn_about_queue(job: &DIJob, warnings: &mut Vec<String>) {
+    if job.queue_name().is_none() {
+        if job.spec.queueing.is_some() {
+            let label = kueue::QUEUE_LABEL;
+            warnings.push(format!(
+                "spec.queueing has no effect without the label {label}"
+            ));
+        }
+        return;
+    }
+    for (i, rule) in job.spec.failure_rules.iter().enumerate() {
+        if rule.grow_memory.is_some() {
+            warnings.push(format!(
+                "spec.failureRules[{i}].growMemory has no effect in a queue: the quota of an admitted pod is fixed"
+            ));
+        }
+    }
 }
 
 fn warn_about_template(

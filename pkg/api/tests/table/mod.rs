@@ -13,12 +13,13 @@ const POD: &str = "/spec/coordinator/template/spec";
 const CONTAINER: &str = "/spec/coordinator/template/spec/containers/0";
 
 /// All phases of a job; empty for a job without one.
-pub const PHASES: [&str; 7] = [
+pub const PHASES: [&str; 8] = [
     "",
     "Created",
     "Running",
     "Unknown",
     "Suspended",
+    "Queued",
     "Succeeded",
     "Failed",
 ];

@@ -55,6 +55,13 @@ impl<'a> Resource<'a> {
             .await
     }
 
+    /// Reads a subresource of an object.
+    pub(crate) async fn get_subresource(&self, name: &str, subresource: &str) -> Result<Value> {
+        check_name(name)?;
+        self.send_request(self.request.get_subresource(subresource, name))
+            .await
+    }
+
     pub(crate) async fn list(&self, params: &ListParams) -> Result<ListedObjects> {
         let mut params = params.clone();
         params.limit = Some(params.limit.unwrap_or(PAGE_SIZE)).filter(|page| *page > 0);

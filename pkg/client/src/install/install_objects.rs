@@ -12,6 +12,15 @@ pub enum InstallVariant {
     WebhookOnly,
 }
 
+/// What to install.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstallOptions {
+    /// The parts of the orchestrator.
+    pub variant: InstallVariant,
+    /// Whether the orchestrator gets the permissions to use Kueue.
+    pub kueue: bool,
+}
+
 /// Version of the orchestrator that this library installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -54,9 +63,10 @@ const WEBHOOK_ONLY: [File; 2] = [
     manifest!("webhook-only/deployment.yaml"),
     manifest!("webhook-only/network-policy.yaml"),
 ];
+const KUEUE: [File; 1] = [manifest!("kueue/role.yaml")];
 
 /// All objects of the orchestrator with this image, in installation order.
-pub fn install_objects(variant: InstallVariant, image: &str) -> Result<Vec<Value>> {
+pub fn install_objects(options: InstallOptions, image: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for crd in di_api::crds() {
         let crd = serde_json::to_value(crd);
@@ -65,19 +75,30 @@ pub fn install_objects(variant: InstallVariant, image: &str) -> Result<Vec<Value
             message: error.to_string(),
         })?);
     }
-    let own: &[File] = match variant {
+    let own: &[File] = match options.variant {
         InstallVariant::Full => &FULL_ONLY,
         InstallVariant::WebhookOnly => &WEBHOOK_ONLY,
     };
-    for (origin, text) in BOTH.iter().chain(own) {
-        let documents = manifest::parse(origin, text)?.documents.into_iter();
-        objects.extend(documents.map(|document| document.object));
+    let kueue: &[File] = if options.kueue { &KUEUE } else { &[] };
+    for file in BOTH.iter().chain(own).chain(kueue) {
+        objects.extend(parse_file(file)?);
     }
     for object in &mut objects {
         set_image(object, image);
     }
     objects.sort_by_key(install_rank);
     Ok(objects)
+}
+
+/// The objects that permit an installed orchestrator to use Kueue, in installation order.
+pub fn kueue_objects() -> Result<Vec<Value>> {
+    let objects: Result<Vec<_>> = KUEUE.iter().map(parse_file).collect();
+    Ok(objects?.concat())
+}
+
+fn parse_file((origin, text): &File) -> Result<Vec<Value>> {
+    let documents = manifest::parse(origin, text)?.documents.into_iter();
+    Ok(documents.map(|document| document.object).collect())
 }
 
 /// The position in the installation order: dependencies come first.
@@ -131,6 +152,13 @@ mod tests {
         )
     }
 
+    fn with_variant(variant: InstallVariant) -> InstallOptions {
+        InstallOptions {
+            variant,
+            kueue: false,
+        }
+    }
+
     #[test]
     fn install_objects_match_manifests() {
         for (variant, file) in [
@@ -141,7 +169,7 @@ mod tests {
             let text = std::fs::read_to_string(path.join(file)).unwrap();
             let written = manifest::parse(file, &text).unwrap().documents;
             let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
-            let made = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            let made = install_objects(with_variant(variant), MANIFEST_IMAGE).unwrap();
             // Both with the numbers of a manifest: 0 instead of 0.0.
             let made = manifest::parse("", &json!({"kind": "List", "items": made}).to_string());
             let mut made: Vec<_> = made
@@ -162,7 +190,7 @@ mod tests {
     #[test]
     fn manifests_have_version_of_crate() {
         for variant in [InstallVariant::Full, InstallVariant::WebhookOnly] {
-            let objects = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            let objects = install_objects(with_variant(variant), MANIFEST_IMAGE).unwrap();
             let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
             let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
             assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
@@ -171,7 +199,11 @@ mod tests {
 
     #[test]
     fn install_order_puts_dependencies_first() {
-        let objects = install_objects(InstallVariant::Full, "registry/x:1").unwrap();
+        let options = InstallOptions {
+            kueue: true,
+            ..InstallOptions::default()
+        };
+        let objects = install_objects(options, "registry/x:1").unwrap();
         let at = |kind: &str| objects.iter().position(|o| o["kind"] == kind).unwrap();
         let order = [
             "CustomResourceDefinition",
@@ -188,5 +220,26 @@ mod tests {
         for container in pod["containers"].as_array().unwrap() {
             assert_eq!(container["image"], "registry/x:1");
         }
+    }
+
+    #[test]
+    fn kueue_objects_are_installed_before_the_pods() {
+        let kueue = kueue_objects().unwrap();
+        let found: Vec<_> = kueue.iter().map(identity_key).collect();
+        let name = "null \"di-orchestrator-kueue\"";
+        let expected = ["ClusterRole", "ClusterRoleBinding"];
+        assert_eq!(found, expected.map(|kind| format!("\"{kind}\" {name}")));
+        let options = InstallOptions {
+            kueue: true,
+            ..InstallOptions::default()
+        };
+        let objects = install_objects(options, MANIFEST_IMAGE).unwrap();
+        let pods = objects.iter().position(|one| one["kind"] == "Deployment");
+        for object in &kueue {
+            let at = objects.iter().position(|one| one == object);
+            assert!(at.is_some() && at < pods, "{object}");
+        }
+        let without = install_objects(InstallOptions::default(), MANIFEST_IMAGE).unwrap();
+        assert_eq!(without.len() + kueue.len(), objects.len());
     }
 }

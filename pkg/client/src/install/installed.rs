@@ -1,5 +1,5 @@
 use di_api::names;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
 use kube::{Api, error::Error as KubeError};
 use semver::Version;
 
@@ -8,6 +8,9 @@ use crate::{Cluster, Result};
 
 /// Label of the Deployment with the version of the orchestrator.
 pub(super) const VERSION_LABEL: &str = "app.kubernetes.io/version";
+
+/// The ClusterRole with the permissions to use Kueue.
+const KUEUE_ROLE: &str = "di-orchestrator-kueue";
 
 /// State of the orchestrator in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,14 @@ pub async fn find_orchestrator(cluster: &Cluster) -> Result<Orchestrator> {
         Err(KubeError::Api(status)) if status.is_forbidden() => Ok(Orchestrator::Forbidden),
         Err(error) => Err(cluster.convert_error(error)),
     }
+}
+
+/// Whether the permissions of the orchestrator to use Kueue are installed.
+pub async fn has_kueue_permissions(cluster: &Cluster) -> Result<bool> {
+    let roles: Api<ClusterRole> = Api::all(cluster.client.clone());
+    let role = roles.get_opt(KUEUE_ROLE).await;
+    let role = role.map_err(|error| cluster.convert_error(error))?;
+    Ok(role.is_some())
 }
 
 impl From<Deployment> for Installed {

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::install_objects::{InstallVariant, install_objects};
+use super::install_objects::{InstallOptions, InstallVariant, install_objects};
 use crate::{
     Cluster, Error, Job, ObjectRef, Result,
     connection::resource::{Resource, resource_of},
@@ -53,8 +53,12 @@ impl Leftovers {
 pub async fn find_leftovers(cluster: &Cluster) -> Result<Leftovers> {
     let variant = find_variant(cluster).await?;
     let mut targets: Vec<ObjectRef> = Vec::new();
+    let options = InstallOptions {
+        variant,
+        kueue: true,
+    };
     // Webhook configurations first: without a webhook server they would block changes of jobs.
-    for object in install_objects(variant, "")?.iter().rev() {
+    for object in install_objects(options, "")?.iter().rev() {
         let (api, namespace) = resource_of(object);
         targets.push(ObjectRef {
             api,
@@ -192,7 +196,11 @@ mod tests {
     #[test]
     fn cluster_role_is_deleted_last_of_full_installation() {
         let names_of = |variant| -> Vec<String> {
-            let objects = install_objects(variant, "").unwrap();
+            let options = InstallOptions {
+                variant,
+                kueue: variant == InstallVariant::Full,
+            };
+            let objects = install_objects(options, "").unwrap();
             let in_order = objects.iter().rev();
             in_order
                 .map(|one| format!("{} {}", one["kind"], one["metadata"]["name"]))
@@ -204,5 +212,6 @@ mod tests {
         let cluster_role = format!("\"ClusterRole\" \"{CLUSTER_ROLE}\"");
         assert_eq!(full.last(), Some(&cluster_role));
         assert!(full.iter().any(|one| one.contains(names::SERVER_SERVICE)));
+        assert!(full.iter().any(|one| one.contains("di-orchestrator-kueue")));
     }
 }

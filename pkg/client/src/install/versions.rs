@@ -37,9 +37,14 @@ pub(crate) async fn kubernetes_version(cluster: &Cluster) -> Result<String> {
         .git_version)
 }
 
-/// Reads the served versions of the API group, preferred version first.
+/// Reads the served versions of the API group of jobs, preferred version first.
 pub(crate) async fn served_api_versions(cluster: &Cluster) -> Result<Vec<String>> {
-    match discovery::group(&cluster.client, names::GROUP).await {
+    served_versions(cluster, names::GROUP).await
+}
+
+/// Reads the served versions of an API group, preferred version first. Empty if it is not served.
+pub(crate) async fn served_versions(cluster: &Cluster, group: &str) -> Result<Vec<String>> {
+    match discovery::group(&cluster.client, group).await {
         Ok(group) => Ok(group.versions().map(str::to_owned).collect()),
         Err(KubeError::Discovery(_)) => Ok(Vec::new()),
         Err(error) => Err(cluster.convert_error(error)),

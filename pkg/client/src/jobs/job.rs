@@ -1,4 +1,4 @@
-use di_api::{DIJob, DIJobStatus, GPU_RESOURCE, PlanEntry, Role, quantity};
+use di_api::{DIJob, DIJobStatus, GPU_RESOURCE, Phase, PlanEntry, QueueState, Role, quantity};
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::ListParams, core::ApiResource};
@@ -45,10 +45,11 @@ impl Job {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// GPU limits of the coordinator and all planned replicas. Zero if the job is suspended or has
-    /// ended.
+    /// GPU limits of the coordinator and all planned replicas, except those that wait for quota.
+    /// Zero if the job is suspended, is queued or has ended.
     pub fn gpu_count(&self) -> i32 {
-        if self.has_ended() || self.is_suspended() {
+        let is_queued = self.status.phase == Some(Phase::Queued);
+        if self.has_ended() || self.is_suspended() || is_queued {
             return 0;
         }
         let part_gpus = |part: &str| -> i32 {
@@ -68,8 +69,10 @@ impl Job {
             (Role::Learner, 0) => part_gpus("learner"),
             (_, gpus) => gpus,
         };
-        let wanted = self.status.plan.iter().filter(|entry| entry.is_wanted());
-        part_gpus("coordinator") + wanted.map(entry_gpus).sum::<i32>()
+        let plan = self.status.plan.iter();
+        let running =
+            plan.filter(|entry| entry.is_wanted() && entry.queue != Some(QueueState::Waiting));
+        part_gpus("coordinator") + running.map(entry_gpus).sum::<i32>()
     }
 }
 
@@ -183,6 +186,7 @@ mod tests {
                 {"name": "l", "type": "Learner", "origin": "Declared", "index": 0},
                 {"name": "old", "type": "Learner", "origin": "Declared", "index": 0, "state": "Replaced"},
                 {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
+                {"name": "w", "type": "Learner", "origin": "Requested", "index": 1, "queue": "Waiting"},
                 entry("a", "Aggregator", "8"),
                 entry("d", "DDPLearner", "4"),
                 entry("e", "DDPLearner", "4"),
@@ -190,6 +194,9 @@ mod tests {
         });
         let gpus = |object: &Value| Job::from(object.clone()).gpu_count();
         assert_eq!(gpus(&object), 1 + 2 + 8);
+        object["status"]["phase"] = "Queued".into();
+        assert_eq!(gpus(&object), 0);
+        object["status"]["phase"] = "Running".into();
         object["spec"]["suspend"] = true.into();
         assert_eq!(gpus(&object), 0);
     }

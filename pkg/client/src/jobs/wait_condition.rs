@@ -9,10 +9,12 @@ pub enum WaitCondition {
     Phase(Phase),
     /// The job has a condition with this status.
     Condition(String, String),
+    /// Kueue has admitted the job, or the job needs no admission.
+    Admitted,
 }
 
 impl WaitCondition {
-    /// Parses `phase=Succeeded` or `condition=Running[=true]`.
+    /// Parses `phase=Succeeded`, `condition=Running[=true]` or `admitted`.
     ///
     /// # Errors
     /// The fault of the text.
@@ -23,8 +25,9 @@ impl WaitCondition {
                 let (type_, status) = rest.split_once('=').unwrap_or((rest, "true"));
                 Ok(Self::Condition(type_.to_owned(), status.to_owned()))
             }
+            None if text.eq_ignore_ascii_case("admitted") => Ok(Self::Admitted),
             _ => Err(format!(
-                "unrecognized condition: {text:?}; expected phase=PHASE or condition=TYPE[=STATUS]"
+                "unrecognized condition: {text:?}; expected phase=PHASE, condition=TYPE[=STATUS] or admitted"
             )),
         }
     }
@@ -33,16 +36,8 @@ impl WaitCondition {
     pub fn check_job(&self, job: &Job) -> WaitState {
         let met = match self {
             Self::Phase(phase) => job.status.phase == Some(*phase),
-            Self::Condition(type_, status) => {
-                let mut all = job.status.conditions.iter();
-                // Ignore conditions of an older generation, as kubectl does.
-                let current = |seen: Option<i64>| seen.is_none() || seen >= job.metadata.generation;
-                all.any(|c| {
-                    c.type_.eq_ignore_ascii_case(type_)
-                        && c.status.eq_ignore_ascii_case(status)
-                        && (job.has_ended() || current(c.observed_generation))
-                })
-            }
+            Self::Condition(type_, status) => has_current_condition(job, type_, status),
+            Self::Admitted => is_admitted(job),
         };
         match (met, job.status.phase) {
             (true, _) => WaitState::Met,
@@ -60,7 +55,7 @@ impl WaitCondition {
 
     fn is_decided_by_end(&self) -> bool {
         match self {
-            Self::Phase(_) => true,
+            Self::Phase(_) | Self::Admitted => true,
             Self::Condition(type_, _) => ConditionType::ALL
                 .iter()
                 .any(|known| known.as_str().eq_ignore_ascii_case(type_)),
@@ -72,8 +67,28 @@ impl WaitCondition {
         match self {
             Self::Phase(phase) => format!("phase {}", phase.as_str()),
             Self::Condition(type_, status) => format!("condition {type_}={status}"),
+            Self::Admitted => "admission".to_owned(),
         }
     }
+}
+
+fn has_current_condition(job: &Job, type_: &str, status: &str) -> bool {
+    let mut all = job.status.conditions.iter();
+    // Ignore conditions of an older generation, as kubectl does.
+    let current = |seen: Option<i64>| seen.is_none() || seen >= job.metadata.generation;
+    all.any(|c| {
+        c.type_.eq_ignore_ascii_case(type_)
+            && c.status.eq_ignore_ascii_case(status)
+            && (job.has_ended() || current(c.observed_generation))
+    })
+}
+
+/// Whether Kueue has admitted the job, or the job is in no queue and does not wait.
+fn is_admitted(job: &Job) -> bool {
+    let phase = job.status.phase;
+    let is_unqueued = phase.is_some_and(|phase| phase != Phase::Queued);
+    (job.queue_name().is_none() && is_unqueued)
+        || has_current_condition(job, ConditionType::Admitted.as_str(), "True")
 }
 
 fn parse_phase(text: &str) -> Result<Phase, String> {
@@ -175,8 +190,11 @@ impl Job {
     /// The most severe problem of the job with its message.
     pub fn problem_summary(&self) -> Option<String> {
         let reason = self.status.reason.as_ref()?;
-        let about = find_condition(&self.status.conditions, ConditionType::ReplicasReady);
-        Some(match about.filter(|about| about.reason == *reason) {
+        let about = [ConditionType::ReplicasReady, ConditionType::Admitted]
+            .into_iter()
+            .filter_map(|type_| find_condition(&self.status.conditions, type_))
+            .find(|about| about.reason == *reason);
+        Some(match about {
             Some(about) => format!("{reason}: {}", about.message),
             None => reason.clone(),
         })

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use di_api::{EntryState, GPU_RESOURCE, Origin, PlanEntry, Role, names, quantity};
+use di_api::{EntryState, GPU_RESOURCE, Origin, PlanEntry, QueueState, Role, names, quantity};
 use di_plan::{PodView, is_ready};
 use k8s_openapi::{
     api::core::v1::{Container, ContainerState, ContainerStatus, Pod},
@@ -39,6 +39,9 @@ pub struct Replica {
     /// Whether the replica has completed. Its pod is not created again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
+    /// Whether the replica, which has quota of its own in a queue of Kueue, may run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueState>,
     /// Time of the plan entry.
     pub planned_at: Option<Time>,
     /// Address, `pod.namespace:port`.
@@ -88,6 +91,7 @@ impl Replica {
         match (&self.pod, self.state) {
             (Some(pod), _) => &pod.status,
             (None, EntryState::Wanted) if self.done => "Succeeded",
+            (None, EntryState::Wanted) if self.queue == Some(QueueState::Waiting) => "Queued",
             (None, EntryState::Wanted) if self.unseen => "Unknown",
             (None, EntryState::Wanted) => "Planned",
             (None, EntryState::Removing) => "Removing",
@@ -172,6 +176,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 replaces: entry.replaces.clone(),
                 aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
                 done: entry.done,
+                queue: entry.queue,
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: replica_url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
@@ -196,6 +201,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             replaces: None,
             aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
             done: false,
+            queue: None,
             planned_at: None,
             pod: Some(pod.into()),
             unseen: false,

@@ -17,6 +17,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
+use super::workloads::{create_workload, delete_workload, patch_workload_status, update_workload};
 use crate::{Action, Error, context::Context, error::Result};
 
 /// Sends an action. Returns true if it changed anything.
@@ -57,6 +58,13 @@ pub(super) async fn send_action(
             context.services.record_deletion_request(key, name, uid);
             Ok(deleted)
         }
+        Action::CreateWorkload(draft) => create_workload(context, job, key, draft).await,
+        Action::UpdateWorkload {
+            draft,
+            resource_version,
+        } => update_workload(context, key, draft, resource_version).await,
+        Action::PatchWorkloadStatus(patch) => patch_workload_status(context, key, patch).await,
+        Action::DeleteWorkload { name, uid } => delete_workload(context, key, name, uid).await,
         Action::DeleteJob => {
             // Metadata only: the response may be a job that cannot be decoded.
             let api: Api<PartialObjectMeta<DIJob>> = namespaced(context, key);
@@ -124,7 +132,11 @@ async fn create_child<K: Resource + Clone + Debug + Serialize + DeserializeOwned
 
 /// Returns the error for a name that another object has. The garbage collector deletes objects of
 /// a previous job, a user must delete all others.
-fn name_conflict_error(kind: &'static str, object: &impl Resource, job: &DIJob) -> Error {
+pub(super) fn name_conflict_error(
+    kind: &'static str,
+    object: &impl Resource,
+    job: &DIJob,
+) -> Error {
     let name = object.name_any();
     let mut owners = object.owner_references().iter();
     let is_terminating = object.meta().deletion_timestamp.is_some()
@@ -143,7 +155,7 @@ const MAX_CREATE_TRIES: usize = 3;
 /// if it is new.
 ///
 /// `None` if each create found an existing object, and each get found none.
-async fn create_or_get<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
+pub(super) async fn create_or_get<K: Resource + Clone + Debug + Serialize + DeserializeOwned>(
     context: &Context,
     api: &Api<K>,
     resource: &'static str,
@@ -189,7 +201,7 @@ async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result
 }
 
 /// Deletes the object with this name and UID. Returns false if it does not exist.
-async fn delete_object<K: Resource + Clone + Debug + DeserializeOwned>(
+pub(super) async fn delete_object<K: Resource + Clone + Debug + DeserializeOwned>(
     context: &Context,
     api: &Api<K>,
     resource: &'static str,

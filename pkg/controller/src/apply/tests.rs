@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use di_api::{DIJob, Origin, PlanEntry, Role};
 use di_fixtures::{ApiServerMock, Job, MockRequest, Reply, template};
-use di_plan::{PodView, ServiceView, build_pod, build_service};
+use di_plan::{
+    KueueVersion, PodView, ServiceView, WorkloadDraft, WorkloadView, build_pod, build_service,
+    patch_pods_ready,
+};
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
@@ -20,6 +23,7 @@ use crate::{
     backoff::INITIAL_DELAY,
     error_report::{Failure, record_results},
     event_queue::{EventQueue, QueueItem, QueuedEvent},
+    observe::{observe, read_flavors},
     status_writer::{replay_unacknowledged, write_status_and_emit},
     stored_job::fail_invalid_spec,
 };
@@ -44,6 +48,10 @@ async fn apply(
 /// A client of a server that rejects every write and has no object. So each request is sent.
 fn rejecting_client() -> Client {
     ApiServerMock::client(|request| match request.method {
+        // A Workload is created with the priority of its class.
+        Method::GET if request.path.contains("priorityclasses") => {
+            Reply::Object(200, json!({"metadata": {"name": "high"}, "value": 1}))
+        }
         Method::GET => Reply::error(404, ""),
         Method::POST => Reply::status(409, "AlreadyExists", ""),
         _ => Reply::error(409, ""),
@@ -130,6 +138,19 @@ fn actions() -> Vec<Action> {
             name: name(),
             uid: uid(),
         },
+        Action::CreateWorkload(Box::new(draft("workload", ""))),
+        Action::UpdateWorkload {
+            draft: Box::new(draft("", "pod")),
+            resource_version: "1".to_owned(),
+        },
+        Action::PatchWorkloadStatus(patch_pods_ready(
+            &WorkloadView::default(),
+            jiff::Timestamp::UNIX_EPOCH,
+        )),
+        Action::DeleteWorkload {
+            name: name(),
+            uid: uid(),
+        },
         Action::DeleteJob,
     ];
     for action in &all {
@@ -140,10 +161,26 @@ fn actions() -> Vec<Action> {
             | Action::DeletePod { .. }
             | Action::StopPod { .. }
             | Action::DeleteService { .. }
+            | Action::CreateWorkload(_)
+            | Action::UpdateWorkload { .. }
+            | Action::PatchWorkloadStatus(_)
+            | Action::DeleteWorkload { .. }
             | Action::DeleteJob => {}
         }
     }
     all
+}
+
+fn draft(workload_class: &str, pod_class: &str) -> WorkloadDraft {
+    let class = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    WorkloadDraft {
+        name: "w".to_owned(),
+        queue: "team".to_owned(),
+        index: None,
+        workload_class: class(workload_class),
+        pod_class: class(pod_class),
+        pod_sets: Vec::new(),
+    }
 }
 
 /// Current values of the request metrics.
@@ -166,7 +203,11 @@ async fn request_metrics_match_the_sent_requests() {
     assert!(before.values().all(|count| *count == 0), "{before:?}");
 
     let (job, key) = job();
+    context.workloads.serve(KueueVersion::V1beta2);
     apply(&context, &job, &key, &actions()).await.unwrap_err();
+    let mut observed = observe(&context, &key, job.clone().into());
+    let flavors = read_flavors(&context, &mut observed, vec!["fast".to_owned()]);
+    flavors.await.unwrap_err();
     let written = write_status_and_emit(&context, &key, &job, Step::default()).await;
     assert!(written.unwrap_err().is_conflict());
     let event = Event {

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use super::{
     learner_groups, loss,
     observed::{Observed, ReconcileError},
+    queueing,
 };
 
 /// Message of a suspended job.
@@ -56,7 +57,8 @@ fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
     }
     let problem = error
         .or_else(|| learner_groups::missing_template(observed, &status.plan))
-        .or_else(|| worst_pod_problem(observed, status));
+        .or_else(|| worst_pod_problem(observed, status))
+        .or_else(|| queueing::waiting_problem(observed, status));
     let reason = problem.as_ref().map(|(reason, _)| *reason);
     let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
     status.reason = reason.or(node_lost).map(|reason| reason.to_string());

@@ -118,7 +118,7 @@ fn failure_message(observed: &Observed, end: &End) -> String {
 /// Creates the coordinator, tracks its pod, or restarts it. [`check_end`] runs before, so an ended
 /// coordinator has not ended the job.
 pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
-    if step.status.phase == Some(Phase::Suspended) {
+    if matches!(step.status.phase, Some(Phase::Suspended | Phase::Queued)) {
         reset_phase(step);
         let message = "the coordinator is not running yet";
         set_not_running(observed, step, Reason::CoordinatorPending, message);

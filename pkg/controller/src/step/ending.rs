@@ -17,6 +17,7 @@ use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step},
     phase::{finish_job, reset_phase, set_not_running},
+    queueing,
 };
 
 /// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
@@ -45,6 +46,7 @@ pub(super) fn clean_up(observed: &Observed, step: &mut Step) {
             }
         }
     }
+    queueing::finish(observed, step);
     delete_after_ttl(observed, step);
 }
 
@@ -126,9 +128,32 @@ pub(super) fn check_deadline(observed: &Observed, step: &mut Step) {
 
 /// Deletes all pods and services of a suspended job, and keeps its plan.
 pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
+    let pause = Pause {
+        phase: Phase::Suspended,
+        reason: Reason::Suspended,
+        message: "the job is suspended",
+        event: conditions::SUSPENDED_MESSAGE,
+    };
+    pause_job(observed, step, &pause);
+    queueing::leave_while_suspended(observed, step);
+}
+
+/// Why a job has no pods, and continues later.
+pub(super) struct Pause<'a> {
+    /// The phase once all pods are gone.
+    pub phase: Phase,
+    pub reason: Reason,
+    /// Message of the condition `Running`.
+    pub message: &'a str,
+    /// Message of the event once all pods are gone.
+    pub event: &'a str,
+}
+
+/// Deletes all pods and services of a job, and keeps its plan.
+pub(super) fn pause_job(observed: &Observed, step: &mut Step, pause: &Pause<'_>) {
     delete_children(observed, step, |_| true);
     coordinator::ignore_exit(observed, step);
-    set_not_running(observed, step, Reason::Suspended, "the job is suspended");
+    set_not_running(observed, step, pause.reason, pause.message);
     // A resumed job gets its full activeDeadlineSeconds, as with Kubernetes Jobs.
     step.status.start_time = None;
     let plan = &mut step.status.plan;
@@ -147,7 +172,7 @@ pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
         entry.reported = false;
     }
     if observed.own_pods().next().is_none() {
-        if step.status.phase != Some(Phase::Suspended) {
+        if step.status.phase != Some(pause.phase) {
             // The cache may lag, and a create without response may have succeeded.
             let coordinator = names::coordinator_name(&observed.job.name_any());
             let planned = step.status.plan.iter().map(|entry| entry.name.clone());
@@ -158,14 +183,12 @@ pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
             if !step.needs_live_read.is_empty() {
                 return;
             }
-            step.events.push(EventRecord::normal(
-                Reason::Suspended,
-                conditions::SUSPENDED_MESSAGE,
-            ));
+            step.events
+                .push(EventRecord::normal(pause.reason, pause.event));
         }
-        step.status.phase = Some(Phase::Suspended);
+        step.status.phase = Some(pause.phase);
     } else {
-        // The phase becomes Suspended once all pods are gone.
+        // The phase follows once all pods are gone.
         reset_phase(step);
     }
 }

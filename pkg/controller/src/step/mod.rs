@@ -8,6 +8,7 @@
 //! | coordinator has ended | [`coordinator`]: the job ends, or the coordinator restarts |
 //! | suspended | [`ending`]: deletes pods and services, keeps the plan |
 //! | past its deadline | [`ending`]: fails |
+//! | in a queue, not admitted | [`queueing`]: waits without pods |
 //! | a failure rule fails the job | [`failures`] |
 //! | active | [`coordinator`], then [`replicas`] and [`learner_groups`] |
 //! | ended | [`ending`]: cleans up, deletes the job after its TTL |
@@ -24,6 +25,7 @@ mod loss;
 mod observed;
 mod outcome;
 mod phase;
+mod queueing;
 mod replicas;
 mod reported;
 
@@ -32,7 +34,7 @@ use di_plan::Suffixes;
 
 pub(crate) use self::{
     failures::waiting_reason,
-    observed::{Observed, ReconcileError},
+    observed::{Observed, ObservedQueue, ReconcileError},
     outcome::{Action, EventRecord, Step, join_names},
 };
 
@@ -98,9 +100,10 @@ fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes
         return;
     }
     ending::check_deadline(observed, step);
-    if !step.status.has_ended() {
-        coordinator::reconcile_coordinator(observed, step);
+    if step.status.has_ended() || !queueing::admit_or_hold(observed, step, suffixes) {
+        return;
     }
+    coordinator::reconcile_coordinator(observed, step);
     if !step.status.has_ended() {
         replicas::reconcile_replicas(observed, step, suffixes);
     }

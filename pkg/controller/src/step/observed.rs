@@ -1,10 +1,13 @@
 //! What a step is computed from.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use di_api::{ConditionType, DIJobStatus, Reason, set_condition};
-use di_cache::JobRef;
-use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView};
+use di_cache::{JobRef, QueueApi};
+use di_plan::{AggregatorTemplate, FlavorView, NodeView, PodView, ServiceView, WorkloadView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -21,6 +24,8 @@ pub(crate) struct Observed {
     pub nodes: Option<Arc<[NodeView]>>,
     /// Template of aggregator pods in the namespace of the job.
     pub aggregator: AggregatorTemplate,
+    /// What Kueue says about the job.
+    pub queue: ObservedQueue,
     /// Error of the last reconcile, unless it is solved.
     pub last_error: Option<ReconcileError>,
     /// Final state of the coordinator pod in the status, if its container ended before the pod was
@@ -37,6 +42,17 @@ pub(crate) struct Observed {
     pub live_reads: HashMap<String, bool>,
     /// The current time.
     pub now: Timestamp,
+}
+
+/// What Kueue says about a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedQueue {
+    /// Whether Kueue can be used.
+    pub api: QueueApi,
+    /// Workloads with the labels of the job. Some may belong to other jobs.
+    pub workloads: Vec<WorkloadView>,
+    /// Flavors by name, from live reads.
+    pub flavors: BTreeMap<String, FlavorView>,
 }
 
 /// Error of the last reconcile, for the status.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_api::{DIJobStatus, FailureAction, PlanEntry, Reason, Role};
-use di_plan::{PodView, ServiceView};
+use di_plan::{PodView, ServiceView, StatusPatch, WorkloadDraft, WorkloadView};
 
 /// Result of the step. The status is written first; the actions are applied once it is persisted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,9 +21,16 @@ pub(crate) struct Step {
     /// Pods that must be read from the API server before the next decision, because the cache and
     /// the plan disagree.
     pub needs_live_read: Vec<String>,
+    /// Flavors of Kueue that must be read from the API server before the next decision.
+    pub needs_flavors: Vec<String>,
 }
 
 impl Step {
+    /// Returns true if the step was computed without reads that it needs, so it must not be applied.
+    pub(crate) fn needs_reads(&self) -> bool {
+        !self.needs_live_read.is_empty() || !self.needs_flavors.is_empty()
+    }
+
     pub(crate) fn requeue_within(&mut self, delay: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
     }
@@ -75,6 +82,24 @@ pub(crate) enum Action {
         /// UID of the service.
         uid: String,
     },
+    /// Create a Workload of Kueue.
+    CreateWorkload(Box<WorkloadDraft>),
+    /// Replace the pods, queue and priority of a Workload without quota.
+    UpdateWorkload {
+        /// The Workload.
+        draft: Box<WorkloadDraft>,
+        /// Its version.
+        resource_version: String,
+    },
+    /// Change the status of a Workload.
+    PatchWorkloadStatus(StatusPatch),
+    /// Delete the Workload with this name and UID.
+    DeleteWorkload {
+        /// Name of the Workload.
+        name: String,
+        /// UID of the Workload.
+        uid: String,
+    },
     /// Delete the job after its TTL.
     DeleteJob,
 }
@@ -105,6 +130,13 @@ impl Action {
         Self::StopPod {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
+        }
+    }
+
+    pub(super) fn delete_workload(workload: &WorkloadView) -> Self {
+        Self::DeleteWorkload {
+            name: workload.name.clone(),
+            uid: workload.uid.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use di_api::{EntryState, Phase, PlanEntry, Reason, Role, names};
+use di_api::{EntryState, Phase, PlanEntry, QueueState, Reason, Role, names};
 use di_plan::{
     PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_deleted, drop_failed_history,
     find_entry, group_members, propagate_to_members, replace, sync_declared, trim_history,
@@ -21,6 +21,7 @@ use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step, join_names},
     phase::finish_job,
+    queueing::{Slots, assign_quota},
     reported::{awaiting_report, evaluate_reported},
 };
 
@@ -63,8 +64,10 @@ pub(super) fn reconcile_replicas(
     reconcile_learner_groups(observed, &mut plan, step, suffixes);
     trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
+    assign_quota(observed, &mut plan, step, suffixes);
     let blocked_groups = blocked_groups(observed, &plan);
     let awaiting_report = awaiting_report(&plan);
+    let mut slots = Slots::new(observed, &plan, step);
     let previous_coordinator_exists = coordinator::owned_by_previous_job(observed);
     let may_create_pods = coordinator::exists_or_is_created(observed, step);
     for entry in &plan {
@@ -75,13 +78,32 @@ pub(super) fn reconcile_replicas(
             EntryState::Wanted | EntryState::Replaced
                 if awaiting_report.contains(group_owner(entry)) => {}
             EntryState::Wanted => {
-                ensure_pod_and_service(observed, &plan, entry, may_create_pods, step);
+                let may_create_pod =
+                    |step: &Step| may_create_pods && slots.take(&plan, entry, step);
+                ensure_pod_and_service(observed, &plan, entry, may_create_pod, step);
             }
             EntryState::Removing => delete_pod_then_service(observed, entry, true, step),
             EntryState::Replaced => delete_pod_then_service(observed, entry, false, step),
         }
     }
     delete_unused_services(observed, &plan, step);
+    step.status.plan = plan;
+}
+
+/// Updates the plan of a job that has no pods.
+pub(super) fn plan_without_pods(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {
+    let mut plan = std::mem::take(&mut step.status.plan);
+    propagate_to_members(&mut plan);
+    sync_declared(
+        &observed.job,
+        &mut plan,
+        &observed.pods,
+        suffixes,
+        observed.now,
+    );
+    reconcile_learner_groups(observed, &mut plan, step, suffixes);
+    trim_history(&mut plan);
+    drop_deleted_entries(observed, &mut plan, step);
     step.status.plan = plan;
 }
 
@@ -301,7 +323,7 @@ fn ensure_pod_and_service(
     observed: &Observed,
     plan: &[PlanEntry],
     entry: &PlanEntry,
-    may_create_pods: bool,
+    may_create_pod: impl FnOnce(&Step) -> bool,
     step: &mut Step,
 ) {
     if entry.done {
@@ -310,7 +332,7 @@ fn ensure_pod_and_service(
     }
     // The backoff and the template of the owner apply to its whole learner group.
     let owner = group_owner_entry(plan, entry);
-    if lacks_template(observed, owner) {
+    if lacks_template(observed, owner) || owner.queue == Some(QueueState::Waiting) {
         return;
     }
     if let Some(delay) = backoff_remaining(owner.not_before.as_ref(), observed.now) {
@@ -321,7 +343,7 @@ fn ensure_pod_and_service(
         step.actions.push(Action::CreateService(entry.clone()));
     }
     // An entry with a UID and no pod is replaced. See docs/decisions/0004.
-    if entry.uid.is_none() && may_create_pods {
+    if entry.uid.is_none() && may_create_pod(step) {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
 }

@@ -7,8 +7,10 @@ mod ending;
 mod exploration;
 mod failures;
 mod fake_cluster;
+mod fake_kueue;
 mod learner_groups;
 mod pod_states;
+mod queueing;
 mod replicas;
 
 use di_api::Phase;

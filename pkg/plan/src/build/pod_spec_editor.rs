@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
+
 use di_api::{PodTemplate, names};
-use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements, Volume};
+use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements, Toleration, Volume};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -19,6 +21,10 @@ impl PodSpecEditor {
         )
     }
 
+    pub(super) fn from_fields(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+
     pub(super) fn into_fields(self) -> Map<String, Value> {
         self.0
     }
@@ -31,6 +37,39 @@ impl PodSpecEditor {
         for volume in volumes {
             if !own.iter().any(|own| own["name"] == volume.name.as_str()) {
                 own.extend(serde_json::to_value(volume));
+            }
+        }
+    }
+
+    /// Adds the labels that nodes must have.
+    pub(super) fn add_node_selector(&mut self, labels: &BTreeMap<String, String>) {
+        if labels.is_empty() {
+            return;
+        }
+        let selector = self.0.entry("nodeSelector").or_insert(Value::Null);
+        if selector.is_null() {
+            *selector = json!({});
+        }
+        if let Some(selector) = selector.as_object_mut() {
+            selector.extend(
+                labels
+                    .iter()
+                    .map(|(key, value)| (key.clone(), json!(value))),
+            );
+        }
+    }
+
+    /// Adds the tolerations that the template does not have.
+    pub(super) fn add_tolerations(&mut self, tolerations: &[Toleration]) {
+        if tolerations.is_empty() {
+            return;
+        }
+        let Some(own) = list_in(&mut self.0, "tolerations") else {
+            return;
+        };
+        for toleration in tolerations.iter().map(|toleration| json!(toleration)) {
+            if !own.contains(&toleration) {
+                own.push(toleration);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Requested replicas: those that the coordinator asks for at run time.
 
-use di_api::{Origin, PlanEntry, ReplicaResources, Role};
+use di_api::{Origin, PlanEntry, QueueState, ReplicaResources, Role};
 use jiff::Timestamp;
 
 use super::{learner_groups::entry_kind, name_allocator::NameAllocator};
@@ -20,6 +20,8 @@ pub struct Request {
     pub key: Option<String>,
     /// Port of aggregators, for learners with several GPUs.
     pub aggregator_port: Option<i32>,
+    /// State of new replicas in the queue of Kueue; `None` without a queue.
+    pub queue: Option<QueueState>,
 }
 
 /// Plans the replicas of a request, and returns their names.
@@ -29,6 +31,7 @@ pub struct Request {
 /// A repeated request with the same key gets the [remaining entries](entries_of_request) of the
 /// first one, and new entries up to its count. A restarted coordinator first gets the replicas of
 /// its previous instances, so that the number of replicas does not double. See docs/decisions/0009.
+/// These keep their state in the queue.
 pub fn plan_request(
     job: &impl Job,
     plan: &mut Vec<PlanEntry>,
@@ -74,6 +77,7 @@ pub fn plan_request(
                 .filter(|_| planned_role == Role::Aggregator),
             claimed_by: request.coordinator_instance.clone(),
             request_key: request.key.clone(),
+            queue: request.queue,
             ..allocator.new_entry(Origin::Requested, name, now)
         });
     }
@@ -96,4 +100,37 @@ pub fn entries_of_request(
         (entry.role, entry.name.clone())
     });
     claimed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use di_api::DIJob;
+    use di_fixtures::Job;
+
+    use super::*;
+    use crate::RandomSuffixes;
+
+    #[test]
+    fn new_replicas_have_queue_state_of_request() {
+        let job: DIJob = Job::test().collectors(0).build();
+        let mut plan = Vec::new();
+        let mut request_two = |instance: &str, queue| {
+            let request = Request {
+                count: 2,
+                coordinator_instance: Some(instance.to_owned()),
+                queue,
+                ..Request::default()
+            };
+            let suffixes = &mut RandomSuffixes;
+            let now = Timestamp::UNIX_EPOCH;
+            let role = Role::Collector;
+            plan_request(&job, &mut plan, role, &request, |_| false, suffixes, now);
+            plan.iter().map(|entry| entry.queue).collect::<Vec<_>>()
+        };
+        let (unset, waiting): (Option<QueueState>, _) = (None, Some(QueueState::Waiting));
+        assert_eq!(request_two("uid/0", unset), [unset; 2]);
+        assert_eq!(request_two("uid/1", waiting), [unset; 2], "reclaimed");
+        let states = request_two("uid/1", waiting);
+        assert_eq!(states, [unset, unset, waiting, waiting]);
+    }
 }

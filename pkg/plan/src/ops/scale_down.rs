@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use di_api::{EntryState, Origin, PlanEntry, Role};
+use di_api::{EntryState, Origin, PlanEntry, QueueState, Role};
 
 use super::{
     learner_groups::{is_ready, propagate_to_members},
@@ -103,12 +103,14 @@ pub fn scale_down_order(
 }
 
 /// Sort key of the scale-down order: after the pods that the annotation names (see [`mark_named`]),
-/// replicas that are not ready, then the newest.
+/// replicas that wait for quota, then those that are not ready, then the newest.
 fn scale_down_rank(plan: &[PlanEntry], position: usize, ready: &HashSet<&str>) -> impl Ord + use<> {
     let entry = &plan[position];
+    // The pod of a preempted replica may be ready until it ends.
+    let has_quota = entry.queue != Some(QueueState::Waiting);
     let ready = is_ready(plan, entry, |name| ready.contains(name));
     let planned = entry.planned_at.as_ref().map(|time| time.0);
-    (ready, std::cmp::Reverse((planned, position)))
+    (has_quota, ready, std::cmp::Reverse((planned, position)))
 }
 
 /// Removes up to `count` requested replicas of a role. Returns their names.
@@ -148,4 +150,36 @@ fn scale_down_origin(
         .filter(|e| e.is_wanted() && is_selected(e))
         .count();
     mark_excess(plan, pods, is_selected, existing.saturating_sub(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use di_fixtures::Pod;
+
+    use super::*;
+
+    #[test]
+    fn waiting_replicas_are_removed_first() {
+        let entry = |name: &str, origin, queue| PlanEntry {
+            queue,
+            ..PlanEntry::new(name.to_owned(), Role::Collector, origin, 0)
+        };
+        let waiting = Some(QueueState::Waiting);
+        let mut plan = vec![
+            entry("preempted", Origin::Requested, waiting),
+            entry("waiting", Origin::Requested, waiting),
+            entry("admitted", Origin::Requested, Some(QueueState::Admitted)),
+            entry("base", Origin::Declared, None),
+            entry("added", Origin::Declared, waiting),
+            entry("newest", Origin::Declared, None),
+        ];
+        // The only pod that is ready is about to end.
+        let pod = Pod::test("preempted", "collector").phase("Running");
+        let pods = [PodView::new(&pod.build()).unwrap()];
+        let mut remove =
+            |origin, count| scale_down_origin(origin, &mut plan, &pods, Role::Collector, count);
+        assert_eq!(remove(Origin::Requested, 2), ["waiting", "preempted"]);
+        assert_eq!(remove(Origin::Requested, 1), ["admitted"]);
+        assert_eq!(remove(Origin::Declared, 2), ["added", "newest"]);
+    }
 }

@@ -3,4 +3,5 @@ mod errors;
 mod isolation;
 mod limits;
 mod list;
+mod queues;
 mod response_format;

@@ -13,6 +13,7 @@ use axum::{
 };
 use di_api::{RequestKind, Role};
 use di_cache::JobView;
+use di_plan::Job;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -23,20 +24,21 @@ use self::{
 };
 use super::{
     authorize_change, message_with_ignored, read_body, reject_unknown_fields, replica_urls,
-    result_message, success_response,
+    result_message, success_response, waits_for_quota,
 };
 use crate::{
     authorize::source::Source,
     error::{Error, Result},
     mutate::mutate_job,
     state::{API_CALL_TIMEOUT, State},
-    wire::{AddRequest, Replicas, Success},
+    versions::is_legacy_path,
+    wire::{AddRequest, AddedReplicas, Success},
 };
 
 /// Plans more replicas and returns their URLs, after a short wait for the scheduler's result.
 #[utoipa::path(post, path = "/replicas", request_body = AddRequest,
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to repeat the request")),
-    responses((status = 200, description = "The planned replicas", body = Success<Replicas>), Error),
+    responses((status = 200, description = "The planned replicas", body = Success<AddedReplicas>), Error),
 )]
 pub(crate) async fn add(
     Extract(state): Extract<State>,
@@ -55,7 +57,11 @@ pub(crate) async fn add(
         unanswered_keys.key_for_request(RequestKind::Add, &source, &headers, &body)?;
     let addition = Addition::new(&state, &identity, &request, idempotency_key.key());
     let added = add_replicas(&addition, wait_deadline).await;
-    let added = idempotency_key.complete(added)?;
+    let mut added = idempotency_key.complete(added)?;
+    // The responses of the older version do not change.
+    if is_legacy_path(uri.path()) {
+        added.queued = None;
+    }
     let message = result_message(request.is_empty(), "the replicas are planned");
     let message = message_with_ignored(message, request.unknown_fields.as_ref());
     success_response(&message, added)
@@ -68,7 +74,7 @@ fn scheduling_deadline(state: &State) -> Instant {
 }
 
 /// Plans the replicas of a request and returns their URLs.
-async fn add_replicas(addition: &Addition<'_>, wait_deadline: Instant) -> Result<Replicas> {
+async fn add_replicas(addition: &Addition<'_>, wait_deadline: Instant) -> Result<AddedReplicas> {
     let Addition { state, key, .. } = *addition;
     let began = Timestamp::now();
     let template = read_aggregator_template(addition).await?;
@@ -80,13 +86,19 @@ async fn add_replicas(addition: &Addition<'_>, wait_deadline: Instant) -> Result
     confirm_scheduling(addition, &job, &planned, began, wait_deadline).await?;
     let count = u64::try_from(planned.len()).unwrap_or(0);
     state.metrics.planned.inc_by(count);
+    let is_queued = |(_, name): &&(Role, String)| waits_for_quota(job.plan_entries(), name);
+    let queued = job.queue.map(|_| planned.iter().filter(is_queued).count());
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
-    let added = replica_urls(state, key, &job, planned);
-    Ok(added.with_coordinator(addition.request.requester.name()))
+    let replicas = replica_urls(state, key, &job, planned);
+    Ok(AddedReplicas {
+        replicas: replicas.with_coordinator(addition.request.requester.name()),
+        queued,
+    })
 }
 
 /// Waits for the pods of the planned replicas. Rolls the request back if the API server rejects
-/// them. See docs/decisions/0012.
+/// them. See docs/decisions/0012. Replicas that wait for quota are not confirmed: they get their pods
+/// later.
 async fn confirm_scheduling(
     addition: &Addition<'_>,
     job: &JobView,
@@ -99,13 +111,15 @@ async fn confirm_scheduling(
     if state.settings.scheduling_wait.is_zero() {
         return Ok(());
     }
+    let has_quota = |(_, name): &&(Role, String)| !waits_for_quota(job.plan_entries(), name);
+    let planned: Vec<_> = planned.iter().filter(has_quota).cloned().collect();
     if let Some(reason) =
-        scheduling::wait_for_scheduling(state, key, job, planned, wait_deadline).await
+        scheduling::wait_for_scheduling(state, key, job, &planned, wait_deadline).await
     {
         roll_back_request(addition, began).await?;
         return Err(Error::Unavailable(reason));
     }
-    if scheduling::are_gone(state, key, planned) {
+    if scheduling::are_gone(state, key, &planned) {
         let reason =
             "some of the planned replicas were rolled back by another attempt of this request";
         return Err(Error::Unavailable(reason.to_owned()));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     authorize_change, check_job_active, message_with_ignored, read_body, reject_unknown_fields,
-    replica_urls, success_response,
+    replica_urls, success_response, waits_for_quota,
 };
 use crate::{
     authorize::source::Source,
@@ -55,7 +55,8 @@ pub(crate) async fn report_failed(
 }
 
 /// Replaces the replicas of `failed` that are in the plan, ddp learners with their whole learner group,
-/// and returns the latest successors.
+/// and returns the latest successors. A replica that Kueue has preempted has not failed: it waits for
+/// quota.
 fn replace_failed(
     job: &JobView,
     draft: &mut JobChange,
@@ -65,6 +66,9 @@ fn replace_failed(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
+        if waits_for_quota(plan, name) {
+            continue;
+        }
         let made = find_entry(plan, name).and_then(PlanEntry::earliest_creation);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
@@ -126,6 +130,29 @@ mod tests {
             EntryState::Replaced
         );
         assert!(find_entry(&draft.plan, "d").unwrap().is_wanted());
+    }
+
+    #[test]
+    fn replica_that_waits_for_quota_is_not_replaced() {
+        let job: JobView = Job::test().collectors(0).build();
+        let plan = json!([
+            {"name": "a", "type": "Collector", "origin": "Requested", "index": 0, "queue": "Waiting"},
+            {"name": "b", "type": "Aggregator", "origin": "Requested", "index": 0, "queue": "Waiting"},
+            {
+                "name": "c", "type": "DDPLearner", "origin": "Requested", "index": 0,
+                "ddp": {"aggregator": "b", "worldSize": 2, "startRank": 0},
+            },
+        ]);
+        let mut draft = JobChange {
+            plan: serde_json::from_value(plan).unwrap(),
+            ..JobChange::default()
+        };
+        let untouched = draft.plan.clone();
+        let reported = ["a", "b", "c"].map(str::to_owned);
+        let answer = replace_failed(&job, &mut draft, &[], &reported, Timestamp::now());
+        assert_eq!(draft.plan, untouched);
+        let expected = [(Role::Collector, "a"), (Role::Aggregator, "b")];
+        assert_eq!(answer, expected.map(|(role, name)| (role, name.to_owned())));
     }
 
     #[test]

@@ -48,6 +48,18 @@ pub(crate) struct Replicas {
     pub(crate) learners: Vec<String>,
 }
 
+/// The replicas that a request has planned.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AddedReplicas {
+    #[serde(flatten)]
+    pub(crate) replicas: Replicas,
+    /// Number of these replicas that wait for quota; they are listed once they have it. Only for jobs
+    /// in a queue of Kueue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) queued: Option<usize>,
+}
+
 impl Replicas {
     pub(crate) fn new(job: &Key, listing: Listing) -> Self {
         Self {

@@ -20,6 +20,7 @@ mod manifests;
 mod mass_failure;
 mod metrics;
 mod name_conflicts;
+mod queueing;
 mod recovery;
 mod scale;
 mod suspend;

@@ -14,6 +14,7 @@ mod nodes;
 mod pause;
 mod plugin;
 mod plugin_exec_and_logs;
+mod queueing;
 mod restart;
 mod roles;
 mod samples;

@@ -32,7 +32,7 @@ async fn running_pods(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
 }
 
 /// Waits until this number of replicas has samples.
-async fn wait_for_samples(ns: &Namespace, job: &str, replicas: usize) -> ReplicaStates {
+pub(crate) async fn wait_for_samples(ns: &Namespace, job: &str, replicas: usize) -> ReplicaStates {
     let all = |states: &ReplicaStates| {
         let mut names = states.keys();
         states.len() == replicas && names.all(|name| samples(states, name) > 0)
@@ -47,7 +47,7 @@ async fn kill_pod(ns: &Namespace, pod: &str) {
 }
 
 /// Waits until a training has succeeded, and returns the coordinator's log.
-async fn wait_until_solved(ns: &Namespace, job: &str) -> String {
+pub(crate) async fn wait_until_solved(ns: &Namespace, job: &str) -> String {
     wait_for_phase(ns, job, Phase::Succeeded).await;
     let log = logs(ns, &names::coordinator_name(job)).await;
     assert!(is_solved(&log), "{log}");
@@ -63,7 +63,7 @@ fn connected_replicas<'a>(log: &'a str, job: &str, role: Role) -> BTreeSet<&'a s
 }
 
 /// Returns the iterations in the log, in order.
-fn logged_iterations(log: &str) -> impl Iterator<Item = u64> {
+pub(crate) fn logged_iterations(log: &str) -> impl Iterator<Item = u64> {
     let states = log.lines().filter_map(|line| line.split_once("  frames "));
     states.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok())
 }

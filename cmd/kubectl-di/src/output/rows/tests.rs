@@ -1,4 +1,6 @@
-use di_client::join_plan_with_pods;
+use di_api::names::kueue::QUEUE_LABEL;
+use di_client::{WaitingReplicas, join_plan_with_pods};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -15,13 +17,15 @@ fn job(name: &str, status: serde_json::Value) -> Job {
 }
 
 fn table(namespaces: bool, wide: bool) -> String {
-    let jobs = [
+    let mut jobs = [
         job(
             "cartpole",
             json!({"phase": "Running", "collectorsReady": "2/3", "learnersReady": "1/1", "restarts": 1, "reason": "ImagePullBackOff"}),
         ),
         job("just-created", json!(null)),
     ];
+    let labels = jobs[0].metadata.labels.get_or_insert_default();
+    labels.insert(QUEUE_LABEL.to_owned(), "team-a".to_owned());
     let rows = jobs.map(|job| JobRow::new(&job, now()).into_cells(namespaces, wide));
     Table::new(&JobRow::column_headers(namespaces, wide), true).render(&rows)
 }
@@ -34,9 +38,9 @@ fn job_table_has_the_columns_of_kubectl() {
     just-created                                     0          2m30s
     ");
     insta::assert_snapshot!(table(true, true), @r"
-    NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON             GPUS
-    rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff   0
-    rl          just-created                                     0          2m30s                      0
+    NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON             GPUS   QUEUE
+    rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff   0      team-a
+    rl          just-created                                     0          2m30s                      0      <none>
     ");
 }
 
@@ -83,5 +87,56 @@ fn replica_table_includes_replicas_without_pods() {
     NAME                ROLE        INDEX   ORIGIN      STATUS    READY    RESTARTS   AGE   NODE     GPUS     LAST EXIT         URL                          REPLACES
     j-collector-ccccc   collector   0       Declared    Running   1/1      2          2m    n1       2        OOMKilled (137)   j-collector-ccccc.rl:22270   j-collector-ddddd
     j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s   <none>   <none>   <none>            j-collector-bbbbb.rl:22270   <none>
+    ");
+}
+
+#[test]
+fn queue_table_shows_what_waits_and_why() {
+    let row = |name: &str, collectors: usize, message: &str| QueueRow {
+        namespace: "rl".to_owned(),
+        name: name.to_owned(),
+        queue: Some("team-a".to_owned()),
+        waits: true,
+        waiting_replicas: WaitingReplicas {
+            collectors,
+            learners: 0,
+        },
+        position: None,
+        since: Some(Time("2026-01-01T00:50:00Z".parse().unwrap())),
+        reason: Some("QueueWaiting".to_owned()),
+        message: message.to_owned(),
+        cluster_queue: None,
+    };
+    let mut queued = row("queued", 0, "no\nquota");
+    queued.position = Some(0);
+    let mut admitted = row("admitted", 0, "");
+    admitted.waits = false;
+    admitted.since = None;
+    admitted.reason = Some("QueueAdmitted".to_owned());
+    admitted.cluster_queue = Some("cq-a".to_owned());
+    let rows = [
+        queued,
+        row("train", 3, "no quota"),
+        row("eval", 1, ""),
+        admitted,
+    ];
+    let shown = |namespaces, admission| {
+        let cells = |row| queue_cells(row, now(), namespaces, admission);
+        let rows: Vec<_> = rows.clone().map(cells).to_vec();
+        Table::new(&queue_headers(namespaces, admission), true).render(&rows)
+    };
+    insta::assert_snapshot!(shown(true, false), @r"
+    NAMESPACE   NAME       QUEUE    POSITION    WAITING   REASON          MESSAGE
+    rl          queued     team-a   0           10m       QueueWaiting    no quota
+    rl          train      team-a   <unknown>   10m       QueueWaiting    3 collectors wait: no quota
+    rl          eval       team-a   <unknown>   10m       QueueWaiting    1 collector waits
+    rl          admitted   team-a   <none>      <none>    QueueAdmitted
+    ");
+    insta::assert_snapshot!(shown(false, true), @r"
+    NAME       QUEUE    POSITION    WAITING   REASON          MESSAGE                       ADMITTED BY
+    queued     team-a   0           10m       QueueWaiting    no quota                      <none>
+    train      team-a   <unknown>   10m       QueueWaiting    3 collectors wait: no quota   <none>
+    eval       team-a   <unknown>   10m       QueueWaiting    1 collector waits             <none>
+    admitted   team-a   <none>      <none>    QueueAdmitted                                 cq-a
     ");
 }

@@ -1,6 +1,6 @@
 use std::fmt::{self, Display, Formatter};
 
-use di_api::{EntryState, names};
+use di_api::{EntryState, Phase, names};
 use di_client::{Event, Job, Replica};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
@@ -9,10 +9,13 @@ use crate::output::{
     age::format_age,
     colour::{Colours, Tone, tone_for_status},
     failures::{failure_line, tail_lines},
-    rows::{last_seen, or_none},
+    rows::{NONE, last_seen, one_line, or_none},
 };
 
-use super::tree::{Line, ready_count, tree_lines};
+use super::{
+    queue_fields::queue_fields,
+    tree::{Line, ready_count, tree_lines},
+};
 
 /// The description of a job.
 pub struct Screen<'a> {
@@ -28,7 +31,6 @@ pub struct Screen<'a> {
     pub colours: Colours,
 }
 
-const NONE: &str = "<none>";
 /// The maximum number of events, the latest ones.
 const MAX_EVENTS: usize = 20;
 /// The maximum number of failures, the latest ones.
@@ -36,21 +38,25 @@ const MAX_FAILURES: usize = 3;
 /// The maximum number of log lines of a failure.
 const MAX_TAIL_LINES: usize = 5;
 /// The order of conditions.
-const CONDITION_ORDER: [&str; 6] = [
+const CONDITION_ORDER: [&str; 7] = [
     "Created",
     "Running",
     "Succeeded",
     "Failed",
     "Suspended",
     "ReplicasReady",
+    "Admitted",
 ];
 
 /// A text and its tone.
-type Cell = (String, Option<Tone>);
+pub type Cell = (String, Option<Tone>);
+/// The name of a field and its lines.
+pub type Field = (&'static str, Vec<Cell>);
 
 impl Display for Screen<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.write_header(f)?;
+        self.write_queue(f)?;
         self.write_conditions(f)?;
         self.write_replicas(f)?;
         self.write_failures(f)?;
@@ -69,12 +75,12 @@ impl Screen<'_> {
         let created = job.metadata.creation_timestamp.as_ref().map(|at| at.0);
         let started = status.start_time.as_ref().map(|at| at.0);
         let ended = status.completion_time.as_ref().map(|at| at.0);
-        let phase = status.phase.map_or(NONE, di_api::Phase::as_str);
+        let phase = status.phase.map_or(NONE, Phase::as_str);
         let restarts = match spec["backoffLimit"].as_i64() {
             Some(limit) => format!("{} (limit {limit})", status.restarts),
             None => status.restarts.to_string(),
         };
-        let mut fields: Vec<(&str, Vec<Cell>)> = vec![
+        let mut fields: Vec<Field> = vec![
             ("Name", vec![(job.name().to_owned(), None)]),
             ("Namespace", vec![(job.namespace().to_owned(), None)]),
             ("Labels", pair_cells(&job.object["metadata"]["labels"])),
@@ -88,7 +94,11 @@ impl Screen<'_> {
         let mut add = |name, text: Option<String>, tone| {
             fields.extend(text.map(|text| (name, vec![(text, tone)])));
         };
-        add("Reason", status.reason.clone(), Some(Tone::Error));
+        let tone = match status.phase {
+            Some(Phase::Queued) => Tone::Warning,
+            _ => Tone::Error,
+        };
+        add("Reason", status.reason.clone(), Some(tone));
         add(
             "Started",
             started.map(|at| self.format_time(Some(at))),
@@ -117,11 +127,25 @@ impl Screen<'_> {
         );
         add("Active Deadline", seconds("activeDeadlineSeconds"), None);
         add("TTL", seconds("ttlSecondsAfterFinished"), None);
+        self.write_fields(f, "", fields)
+    }
+
+    fn write_queue(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let fields = queue_fields(self.job);
+        if fields.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "Queue:")?;
+        self.write_fields(f, "  ", fields)
+    }
+
+    fn write_fields(&self, f: &mut Formatter<'_>, indent: &str, fields: Vec<Field>) -> fmt::Result {
         let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 3;
         for (name, values) in fields {
             let mut name = format!("{name}:");
             for (value, tone) in values {
-                writeln!(f, "{name:width$}{}", self.colours.paint(&value, tone))?;
+                let value = self.colours.paint(&value, tone);
+                writeln!(f, "{indent}{name:width$}{value}")?;
                 name.clear();
             }
         }
@@ -138,9 +162,11 @@ impl Screen<'_> {
         let rows: Vec<_> = conditions
             .into_iter()
             .map(|condition| {
-                let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
-                let is_bad = condition.status == "True" && condition.type_ == "Failed";
-                let tone = (is_false || is_bad).then_some(Tone::Error);
+                let tone = match (condition.type_.as_str(), condition.status.as_str()) {
+                    ("ReplicasReady", "False") | ("Failed", "True") => Some(Tone::Error),
+                    ("Admitted", "False") => Some(Tone::Warning),
+                    _ => None,
+                };
                 vec![
                     plain_cell(&condition.type_),
                     (condition.status.clone(), tone),
@@ -304,12 +330,9 @@ impl Screen<'_> {
     }
 }
 
-fn plain_cell(text: impl Display) -> Cell {
+/// A cell without a tone.
+pub fn plain_cell(text: impl Display) -> Cell {
     (text.to_string(), None)
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn pair_cells(map: &Value) -> Vec<Cell> {

@@ -149,6 +149,85 @@ fn last_failures_are_described_with_last_lines() {
     );
 }
 
+/// A job in the queue `team-a` with this status.
+fn queued_job(status: Value) -> Job {
+    let labels = json!({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}});
+    let job = di_fixtures::Job::test().metadata(labels).status(status);
+    Job::from(job.json())
+}
+
+#[test]
+fn queued_job_is_described_with_the_message_of_kueue() {
+    let job = queued_job(json!({
+        "phase": "Queued", "reason": "QueueWaiting",
+        "conditions": [
+            {"type": "Admitted", "status": "False", "reason": "QueueWaiting", "message": "no\nquota",
+             "lastTransitionTime": "2026-01-01T00:56:00Z"},
+        ],
+    }));
+    insta::assert_snapshot!(shown(&job, &[], None), @r"
+    Name:         j
+    Namespace:    rl
+    Labels:       kueue.x-k8s.io/queue-name=team-a
+    Annotations:  <none>
+    Created:      <none>
+    Phase:        Queued
+    Reason:       QueueWaiting
+    Restarts:     0
+    Queue:
+      Local Queue:  team-a
+      Admitted:     False
+      Reason:       QueueWaiting
+      Message:      no quota
+    Conditions:
+      Type      Status  Reason        Age  Message
+      ----      ------  ------        ---  -------
+      Admitted  False   QueueWaiting  4m   no quota
+    Replicas:  <none>
+    ");
+}
+
+#[test]
+fn admitted_job_is_described_with_flavors_and_waiting_replicas() {
+    let placement = |pod_set: &str, flavors: Value, label: &str| json!({"podSet": pod_set, "flavors": flavors, "labels": {"kueue.x-k8s.io/podset": label}});
+    let entry = |index: i32, queue: &str| {
+        json!({
+            "name": format!("j-collector-{index}"), "type": "Collector", "origin": "Requested",
+            "index": index, "queue": queue,
+        })
+    };
+    let job = queued_job(json!({
+        "phase": "Running",
+        "queueing": {
+            "workload": "dijob-j-1f2e3", "clusterQueue": "cq-a",
+            "placements": [
+                placement("coordinator", json!(["default"]), "coordinator"),
+                placement("collector", json!(["default", "spot"]), "collector"),
+                placement("collector", json!(["default", "spot"]), "other"),
+                placement("learner", json!([]), "learner"),
+            ],
+        },
+        "conditions": [
+            {"type": "Admitted", "status": "True", "reason": "QueueAdmitted", "message": "",
+             "lastTransitionTime": "2026-01-01T00:56:00Z"},
+        ],
+        "plan": [entry(0, "Waiting"), entry(1, "Waiting"), entry(2, "Admitted")],
+    }));
+    let text = shown(&job, &[], None);
+    let block = "
+Queue:
+  Local Queue:       team-a
+  Admitted:          True
+  Cluster Queue:     cq-a
+  Flavors:           coordinator: default
+                     collector: default, spot
+  Reason:            QueueAdmitted
+  Waiting Replicas:  2 collectors
+Conditions:
+";
+    assert!(text.contains(block), "{text}");
+}
+
 #[test]
 fn forbidden_events_do_not_hide_the_job() {
     let job = job();

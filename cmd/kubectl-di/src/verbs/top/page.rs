@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::output::{
     colour::{Tone, tone_for_status},
-    rows::{JobRow, replica_cells, replica_headers},
+    rows::{JobRow, NONE, replica_cells, replica_headers},
 };
 
 /// A page of the view.
@@ -133,7 +133,8 @@ impl Page {
     pub fn apply_filter(&mut self, filter: &str) {
         let filter = filter.to_lowercase();
         self.lines.retain(|line| {
-            let mut cells = line.cells.iter();
+            // A missing value is no text that a user looks for.
+            let mut cells = line.cells.iter().filter(|cell| *cell != NONE);
             filter.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&filter))
         });
     }

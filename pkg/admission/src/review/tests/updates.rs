@@ -22,6 +22,29 @@ fn template_of_started_job_is_immutable() {
 }
 
 #[test]
+fn queue_label_of_started_job_is_immutable() {
+    let mut old = valid_job();
+    old["status"] = json!({"phase": "Running"});
+    let mut new = old.clone();
+    new["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "team-a"});
+    let response = validate_review(&update_review(&old, &new));
+    assert_eq!(response["allowed"], false);
+    assert_eq!(
+        response["status"]["details"]["causes"][0],
+        json!({
+            "reason": "FieldValueForbidden",
+            "field": "metadata.labels[kueue.x-k8s.io/queue-name]",
+            "message": "Forbidden: may not be changed once the job has been admitted; suspend the job and wait for phase Suspended",
+        })
+    );
+    // The label needs no permission to create pods: it changes no template.
+    old["status"] = json!({"phase": "Queued"});
+    let outcome = outcome_of(&update_review(&old, &new));
+    let is_allowed = matches!(&outcome, ReviewOutcome::Final(response) if response.allowed);
+    assert!(is_allowed, "{outcome:?}");
+}
+
+#[test]
 fn unchanged_invalid_spec_does_not_block_update() {
     for spec in [
         json!({"cleanPodPolicy": "Sometimes"}),

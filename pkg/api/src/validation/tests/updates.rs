@@ -127,6 +127,12 @@ fn allowed_changes_depend_on_phase() {
             (json!({"phase": "Running"}), started, STARTED),
             (json!({"phase": "Unknown"}), started, STARTED),
             (json!({"phase": "Suspended"}), true, ""),
+            (json!({"phase": "Queued", "plan": plan}), true, ""),
+            (
+                json!({"phase": "Queued", "queueing": {"workload": "dijob-cartpole-00000"}}),
+                started,
+                STARTED,
+            ),
             (json!({"phase": "Succeeded"}), ended, ENDED),
             (json!({"phase": "Failed"}), ended, ENDED),
         ] {
@@ -151,6 +157,60 @@ fn allowed_changes_depend_on_phase() {
             }
         }
     }
+}
+
+#[test]
+fn queue_labels_are_immutable_while_job_is_admitted() {
+    let admitted = "Forbidden: may not be changed once the job has been admitted; suspend the job and wait for phase Suspended";
+    let labels = |key: &str, value: Option<&str>| match value {
+        Some(value) => json!({"team": "rl", key: value}),
+        None => json!({"team": "rl"}),
+    };
+    let changes = [(None, Some("a")), (Some("a"), Some("b")), (Some("a"), None)];
+    for key in ["kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"] {
+        for (status, allowed) in [
+            (json!({}), true),
+            (json!({"phase": "Queued"}), true),
+            (json!({"phase": "Suspended"}), true),
+            (json!({"phase": "Created"}), false),
+            (json!({"phase": "Running"}), false),
+            (json!({"phase": "Unknown"}), false),
+            (json!({"phase": "Succeeded"}), true),
+            (json!({"phase": "Failed"}), true),
+        ] {
+            for ((before, after), replicas) in changes.iter().zip([0, 0, 1]) {
+                let mut old = job_with_status(status.clone());
+                set(&mut old, "/metadata/labels", labels(key, *before));
+                let mut new = old.clone();
+                set(&mut new, "/metadata/labels", labels(key, *after));
+                // With and without a change of the spec.
+                set(&mut new, "/spec/collector/replicas", json!(2 + replicas));
+                let faults = validate_dijob_update(&old, &new).err();
+                let message = faults.map(|faults| summarize_faults(&faults));
+                let expected = format!("metadata.labels[{key}]: {admitted}");
+                let expected = (!allowed).then_some(expected);
+                assert_eq!(message, expected, "{status}: {before:?} to {after:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn new_queue_labels_are_validated() {
+    let mut old = job_with_status(json!({"phase": "Queued"}));
+    let invalid = json!({"kueue.x-k8s.io/queue-name": "Team_A"});
+    let mut new = old.clone();
+    set(&mut new, "/metadata/labels", invalid.clone());
+    let faults = validate_dijob_update(&old, &new).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert_eq!(
+        faults[0].field,
+        "metadata.labels[kueue.x-k8s.io/queue-name]"
+    );
+    // Existing ones do not block other changes of the metadata.
+    set(&mut old, "/metadata/labels", invalid);
+    set(&mut new, "/metadata/finalizers", json!(["a/b"]));
+    assert!(validate_dijob_update(&old, &new).is_ok());
 }
 
 #[test]

@@ -121,6 +121,26 @@ fn rarely_intended_config_fields_are_warned_about() {
 }
 
 #[test]
+fn fields_without_effect_in_queue_are_warned_about() {
+    let queueing = ("/spec/queueing", json!({"elastic": "Whole"}));
+    let growth = json!({"factor": "1.5", "limit": "4Gi"});
+    let rules = json!([
+        {"onReasons": ["Evicted"]},
+        {"onReasons": ["OOMKilled"], "growMemory": growth},
+    ]);
+    let rules = ("/spec/failureRules", rules);
+    let queue = "kueue.x-k8s.io/queue-name";
+    let unqueued = format!("spec.queueing has no effect without the label {queue}");
+    let growth = "spec.failureRules[1].growMemory has no effect in a queue: the quota of an admitted pod is fixed";
+    for (label, expected) in [("", unqueued.as_str()), ("team-a", growth)] {
+        let labels = ("/metadata/labels", json!({queue: label}));
+        let changes = [labels, queueing.clone(), rules.clone()];
+        assert_eq!(warnings_after(&changes), [expected], "{label}");
+    }
+    assert_eq!(warnings_after(std::slice::from_ref(&rules)), [""; 0]);
+}
+
+#[test]
 fn memory_without_intended_unit_is_warned_about() {
     for (amount, expected) in [
         (

@@ -1,3 +1,4 @@
+use di_api::names::kueue::QUEUE_LABEL;
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,6 +18,8 @@ fn wait_condition_parses_kubectl_forms() {
         ("phase=running", WaitCondition::Phase(Phase::Running)),
         ("condition=Running", condition("Running", "true")),
         ("condition=Running=False", condition("Running", "False")),
+        ("admitted", WaitCondition::Admitted),
+        ("Admitted", WaitCondition::Admitted),
     ] {
         assert_eq!(WaitCondition::parse(text), Ok(read), "{text}");
     }
@@ -79,4 +82,67 @@ fn ended_job_cannot_reach_other_phases() {
     ));
     assert_eq!(check_failed_job("condition=Failed"), WaitState::Met);
     assert_eq!(check_failed_job("condition=Mine"), WaitState::Pending);
+}
+
+/// A job with the phase, in a queue, with the status of the condition `Admitted`.
+fn queued_job(phase: &str, in_queue: bool, admitted: Option<(&str, i64)>) -> Job {
+    let condition = |(status, generation): (&str, i64)| {
+        json!({
+            "type": "Admitted", "status": status, "reason": "QueueWaiting", "message": "no quota",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation,
+        })
+    };
+    let conditions: Vec<_> = admitted.into_iter().map(condition).collect();
+    let mut job = job(json!({"phase": phase, "reason": "QueueWaiting", "conditions": conditions}));
+    if in_queue {
+        let labels = job.metadata.labels.get_or_insert_default();
+        labels.insert(QUEUE_LABEL.to_owned(), "team-a".to_owned());
+    }
+    job
+}
+
+#[test]
+fn admitted_needs_the_condition_unless_job_has_no_queue() {
+    for (phase, in_queue, admitted, met) in [
+        ("Queued", true, Some(("False", 2)), false),
+        ("Created", true, Some(("True", 2)), true),
+        // Of an older generation.
+        ("Created", true, Some(("True", 1)), false),
+        ("Running", true, None, false),
+        ("Running", false, None, true),
+        // The label was removed, and the orchestrator has not noticed.
+        ("Queued", false, Some(("False", 1)), false),
+        // The generation of an ended job does not matter.
+        ("Succeeded", true, Some(("True", 1)), true),
+    ] {
+        let job = queued_job(phase, in_queue, admitted);
+        let expected = if met {
+            WaitState::Met
+        } else {
+            WaitState::Pending
+        };
+        let state = WaitCondition::Admitted.check_job(&job);
+        assert_eq!(state, expected, "{phase} {in_queue} {admitted:?}");
+    }
+    let unknown = job(json!({}));
+    assert_eq!(
+        WaitCondition::Admitted.check_job(&unknown),
+        WaitState::Pending
+    );
+    let ended = queued_job("Failed", true, Some(("False", 2)));
+    assert_eq!(
+        WaitCondition::Admitted.check_job(&ended),
+        WaitState::Impossible(
+            "dijobs/j has ended (Failed): admission can no longer be reached".into()
+        )
+    );
+}
+
+#[test]
+fn problem_of_queued_job_has_the_message_of_its_admission() {
+    let job = queued_job("Queued", true, Some(("False", 2)));
+    assert_eq!(
+        job.problem_summary().as_deref(),
+        Some("QueueWaiting: no quota")
+    );
 }

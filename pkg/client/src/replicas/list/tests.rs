@@ -140,3 +140,16 @@ fn missing_coordinator_is_listed_until_job_ends() {
         assert_eq!(rows, expected, "{phase:?}");
     }
 }
+
+#[test]
+fn replica_that_waits_for_quota_is_queued() {
+    let entry = |index: i32, queue: &str| {
+        json!({
+            "name": format!("c{index}"), "type": "Collector", "origin": "Requested", "index": index, "queue": queue,
+        })
+    };
+    let job = job(json!({"plan": [entry(0, "Waiting"), entry(1, "Admitted")]}));
+    let replicas = join_plan_with_pods(&job, &[]);
+    let shown: Vec<_> = replicas.iter().map(Replica::display_status).collect();
+    assert_eq!(shown, ["Queued", "Planned"]);
+}

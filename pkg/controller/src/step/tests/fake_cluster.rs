@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
 
-use crate::step::{Action, Observed, ReconcileError, Step, step};
+use super::fake_kueue::FakeKueue;
+use crate::step::{Action, Observed, ObservedQueue, ReconcileError, Step, step};
 
 /// A job and its cluster. Actions change it at once; tests start and end pods.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub(super) struct World {
     pub job_deleted: bool,
     pub live_reads: HashMap<String, bool>,
     pub waiting_since: HashMap<String, Timestamp>,
+    pub queue: ObservedQueue,
+    pub kueue: FakeKueue,
     pub last_error: Option<ReconcileError>,
     pub final_coordinator_state: Option<PodView>,
     /// Pods of the API server.
@@ -56,6 +59,8 @@ impl World {
             job_deleted: false,
             live_reads: HashMap::new(),
             waiting_since: HashMap::new(),
+            queue: ObservedQueue::default(),
+            kueue: FakeKueue::default(),
             last_error: None,
             final_coordinator_state: None,
             objects: BTreeMap::new(),
@@ -79,6 +84,7 @@ impl World {
             services: self.services.values().cloned().collect(),
             nodes: Some(self.nodes.as_slice().into()),
             aggregator: self.aggregator.clone(),
+            queue: self.queue.clone(),
             last_error: self.last_error.clone(),
             final_coordinator_state: self.final_coordinator_state.clone(),
             unlabeled_pods: HashMap::new(),
@@ -140,7 +146,8 @@ impl World {
                 let pod = object(&self.job, &entry, &self.aggregator, self.serial);
                 self.pods
                     .insert(entry.name.clone(), PodView::new(&pod).unwrap());
-                self.objects.insert(entry.name, pod);
+                self.objects.insert(entry.name.clone(), pod);
+                self.record_quota(&entry);
             }
             Action::CreateService(entry) => {
                 assert!(
@@ -169,6 +176,7 @@ impl World {
                 self.services.remove(&name).unwrap();
             }
             Action::DeleteJob => self.job_deleted = true,
+            other => self.apply_workload_action(other),
         }
     }
 

@@ -159,15 +159,18 @@ async fn halted_jobs_reject_changes_with_409() {
     let mut deleting = job("deleting", &json!({}));
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     let ended = job("ended", &json!({"phase": "Succeeded"}));
+    let mut queued = job("queued", &json!({"phase": "Queued"}));
+    queued["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "team-a"});
     let settings = Settings {
         allow_anonymous: true,
         ..short_waits()
     };
-    let fixture = fixture_with(settings, [suspended, deleting, ended], []);
+    let fixture = fixture_with(settings, [suspended, deleting, ended, queued], []);
     for (job, reason) in [
         ("suspended", "is suspended"),
         ("deleting", "is being deleted"),
         ("ended", "has ended"),
+        ("queued", "waits in its queue"),
     ] {
         let body = |part: Value| {
             json!({"namespace": "rl", "coordinator": format!("{job}-coordinator"), "collectors": part}).to_string()

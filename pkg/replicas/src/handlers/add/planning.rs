@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use di_api::{PlanEntry, RequestKind, Role, names};
+use di_api::{ElasticQueueing, PlanEntry, QueueState, RequestKind, Role, names};
 use di_cache::JobView;
 use di_plan::{
     AggregatorTemplate, Job, PodView, RandomSuffixes, Request, aggregator_of, entries_of_request,
@@ -44,10 +44,12 @@ pub(super) fn plan_addition(
         coordinator_instance,
         key: Some(request_key.to_owned()),
         aggregator_port: template.pod_port(),
+        queue: job.queue.map(|_| QueueState::Waiting),
         ..Request::default()
     };
     let pods_before = count_pods(&draft.plan);
     let planned = plan_replicas(addition, job, &mut draft.plan, &request);
+    check_queue(job, &draft.plan)?;
     check_aggregator_ports(&draft.plan, &planned, template, &addition.key.0)?;
     let most = addition.state.settings.max_replicas_per_job;
     check_quota(job, &mut draft.plan, pods_before, most)?;
@@ -128,6 +130,37 @@ fn plan_replicas(
     planned
 }
 
+/// Fails if the plan has new replicas that the queue of the job does not accept.
+fn check_queue(job: &JobView, plan: &[PlanEntry]) -> Result<()> {
+    let before = job.plan_entries();
+    let (Some(elastic), Some(added)) = (job.queue, plan.get(before.len())) else {
+        return Ok(());
+    };
+    let name = job.name_any();
+    if elastic == ElasticQueueing::None {
+        let role = added.role.counted_as();
+        return Err(Error::Conflict(format!(
+            "spec.queueing.elastic of DIJob {name} is None, so it cannot add replicas; set it to PerReplica, or raise spec.{role}.replicas"
+        )));
+    }
+    let max_waiting = names::kueue::MAX_WAITING;
+    if count_waiting(plan) > max_waiting {
+        let waiting = count_waiting(before);
+        return Err(Error::Conflict(format!(
+            "the queue has no room: {waiting} replicas of DIJob {name} wait for quota already, and at most {max_waiting} may"
+        )));
+    }
+    Ok(())
+}
+
+/// Counts the replicas that wait for quota of their own. A learner group has one quota.
+fn count_waiting(plan: &[PlanEntry]) -> usize {
+    let waits = |e: &&PlanEntry| {
+        e.is_wanted() && e.role != Role::DdpLearner && e.queue == Some(QueueState::Waiting)
+    };
+    plan.iter().filter(waits).count()
+}
+
 /// Fails if a planned aggregator has no port, because the `AggregatorConfig` is missing or invalid.
 /// The error is retryable: an administrator can create the configuration.
 fn check_aggregator_ports(
@@ -184,6 +217,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn learner_group_waits_for_one_quota() {
+        let entry = |role: &str, state: &str, queue: &str| {
+            json!({
+                "name": "a", "type": role, "origin": "Requested", "index": 0, "state": state, "queue": queue,
+            })
+        };
+        let plan = json!([
+            entry("Aggregator", "Wanted", "Waiting"),
+            entry("DDPLearner", "Wanted", "Waiting"),
+            entry("Collector", "Wanted", "Admitted"),
+            entry("Collector", "Removing", "Waiting"),
+        ]);
+        let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
+        assert_eq!(count_waiting(&plan), 1);
+    }
 
     #[test]
     fn learner_group_counts_all_pods_before_they_are_planned() {

@@ -1,4 +1,4 @@
-use di_api::{PlanEntry, RequestKind};
+use di_api::{PlanEntry, QueueState, RequestKind};
 use di_plan::remove_entry;
 use jiff::Timestamp;
 
@@ -8,7 +8,8 @@ use crate::{error::Result, idempotency::history, mutate::mutate_job};
 /// Removes the plan entries of a request whose pods the API server rejects, for example by quota.
 ///
 /// This includes entries of earlier attempts of the request. The client repeats the whole request.
-/// Claimed replicas of earlier requests stay if their pods exist.
+/// Claimed replicas of earlier requests stay if their pods exist. Replicas that wait for quota stay,
+/// so that they keep their place in the queue.
 pub(super) async fn roll_back_request(addition: &Addition<'_>, began: Timestamp) -> Result<()> {
     let Addition {
         state,
@@ -31,6 +32,7 @@ pub(super) async fn roll_back_request(addition: &Addition<'_>, began: Timestamp)
             .iter()
             .filter(|e| e.is_wanted() && e.request_key.as_deref() == Some(request_key));
         let names: Vec<String> = of_request
+            .filter(|e| e.queue != Some(QueueState::Waiting))
             .filter(|e| is_new(e) || !pod_exists(&e.name))
             .map(|e| e.name.clone())
             .collect();

@@ -21,7 +21,7 @@ use crate::{
     error_report::conditions_only,
     status_change::StatusChange,
     step::{
-        Observed, ReconcileError, Step, step,
+        Observed, ObservedQueue, ReconcileError, Step, step,
         tests::fake_cluster::{self, World, node},
     },
 };
@@ -209,6 +209,7 @@ impl Model {
                 services: cache.services.values().cloned().collect(),
                 nodes: Some(self.nodes.as_slice().into()),
                 aggregator: self.aggregator.clone(),
+                queue: ObservedQueue::default(),
                 last_error: self.last_error.clone(),
                 final_coordinator_state: None,
                 unlabeled_pods: HashMap::new(),

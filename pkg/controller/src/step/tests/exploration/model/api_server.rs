@@ -161,6 +161,8 @@ impl Model {
                 self.deleted = true;
             }
             Action::DeleteJob => {}
+            // These jobs are in no queue.
+            other => panic!("{other:?}"),
         }
         Ok(())
     }

@@ -1,0 +1,121 @@
+//! Jobs in a queue of Kueue: they wait without pods until they are admitted, and give quota back
+//! once pods are gone. See docs/decisions/0037.
+
+mod admission;
+mod drafts;
+mod replica_quota;
+mod slots;
+
+use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, find_condition};
+use di_plan::{PodView, WorkloadView, build_placements, patch_finished};
+
+pub(super) use self::{admission::admit_or_hold, replica_quota::assign_quota, slots::Slots};
+use self::{admission::find_template, drafts::own_workloads, replica_quota::workload_of};
+use super::{
+    learner_groups::group_owner_entry,
+    observed::Observed,
+    outcome::{Action, Step},
+};
+
+/// Takes the quota from all replicas of a job that is stopped.
+fn clear_quota(step: &mut Step) {
+    step.status.queueing = None;
+    for entry in &mut step.status.plan {
+        (entry.queue, entry.placement) = (None, None);
+    }
+}
+
+/// Gives up the quota and the place in the queue of a suspended job. The Workloads are deleted once
+/// no pod is left.
+pub(super) fn leave_while_suspended(observed: &Observed, step: &mut Step) {
+    clear_quota(step);
+    let status = &mut step.status;
+    if find_condition(&status.conditions, ConditionType::Admitted).is_some() {
+        let message = "the job is suspended";
+        let type_ = ConditionType::Admitted;
+        observed.set_condition(status, type_, false, Reason::Suspended, message);
+    }
+    if status.phase == Some(Phase::Suspended) {
+        delete_workloads(observed, step, |_| true);
+    }
+}
+
+/// Finishes the Workload of an ended job once no pod uses its quota.
+pub(super) fn finish(observed: &Observed, step: &mut Step) {
+    if observed.own_pods().any(PodView::is_active) {
+        return;
+    }
+    let has_succeeded = step.status.phase == Some(Phase::Succeeded);
+    let message = if has_succeeded {
+        "the job has succeeded"
+    } else {
+        "the job has failed"
+    };
+    let base = drafts::base_name(observed);
+    let running = own_workloads(observed).find(|workload| workload.name == base);
+    if let Some(workload) = running.filter(|workload| !workload.is_true("Finished")) {
+        let patch = patch_finished(workload, has_succeeded, message, observed.now);
+        step.actions.push(Action::PatchWorkloadStatus(patch));
+    }
+    delete_workloads(observed, step, |workload| workload.name != base);
+}
+
+/// Deletes the Workloads of the job that `is_deleted` selects.
+fn delete_workloads(
+    observed: &Observed,
+    step: &mut Step,
+    is_deleted: impl Fn(&WorkloadView) -> bool,
+) {
+    let deleted = own_workloads(observed).filter(|workload| is_deleted(workload));
+    step.actions.extend(deleted.map(Action::delete_workload));
+}
+
+/// Returns reason and message if the job, or one of its replicas, waits for quota.
+pub(super) fn waiting_problem(
+    observed: &Observed,
+    status: &DIJobStatus,
+) -> Option<(Reason, String)> {
+    observed.job.queue_name()?;
+    let admitted = find_condition(&status.conditions, ConditionType::Admitted);
+    if let Some(admitted) = admitted.filter(|admitted| admitted.status == "False") {
+        let reason = Reason::find_in(Reason::ALL, &admitted.reason)?;
+        let is_shown = !observed.job.spec.suspend;
+        return is_shown.then(|| (reason, admitted.message.clone()));
+    }
+    let is_waiting = |entry: &&PlanEntry| {
+        entry.is_wanted() && !entry.done && entry.queue == Some(QueueState::Waiting)
+    };
+    let mut waiting = status.plan.iter().filter(is_waiting);
+    let first = waiting.next()?;
+    let workload = workload_of(observed, group_owner_entry(&status.plan, first));
+    if let Some(conflict) = workload.and_then(|workload| find_conflict(observed, status, workload))
+    {
+        return Some((
+            Reason::FlavorConflict,
+            format!("{} cannot start: {conflict}", first.name),
+        ));
+    }
+    let reserved = workload.and_then(|workload| workload.condition("QuotaReserved"));
+    let why = reserved.map_or(String::new(), |reserved| format!(": {}", reserved.message));
+    let more = match waiting.count() {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    };
+    let message = format!("{} waits for quota{more}{why}", first.name);
+    Some((Reason::QueueWaiting, message))
+}
+
+/// Returns why the pods of an admitted Workload cannot be created.
+fn find_conflict(
+    observed: &Observed,
+    status: &DIJobStatus,
+    workload: &WorkloadView,
+) -> Option<String> {
+    let queue = observed
+        .job
+        .queue_name()
+        .filter(|_| workload.is_admitted())?;
+    let template = |pod_set: &str| find_template(&observed.job, &status.plan, pod_set);
+    let built = build_placements(workload, queue, &observed.queue.flavors, template);
+    built.err().map(|conflict| conflict.0)
+}

@@ -1,0 +1,127 @@
+//! The Workloads that a job should have.
+
+use di_api::{Origin, PlanEntry, Role, names};
+use di_plan::{
+    WorkloadDraft, WorkloadView, base_workload_name, build_pod_sets, group_members,
+    is_group_complete, replica_workload_name,
+};
+use kube::ResourceExt;
+
+use super::super::{learner_groups::group_owner_entry, observed::Observed};
+
+/// Name of the Workload of the coordinator and the declared replicas.
+pub(super) fn base_name(observed: &Observed) -> String {
+    base_workload_name(&observed.job.name_any(), observed.job_uid())
+}
+
+/// Workloads of the job that are not being deleted.
+pub(super) fn own_workloads(observed: &Observed) -> impl Iterator<Item = &WorkloadView> {
+    let uid = observed.job_uid();
+    let all = observed.queue.workloads.iter();
+    all.filter(move |workload| workload.owner.as_deref() == Some(uid) && !workload.deleting)
+}
+
+/// Whether a Workload of this name exists, also one of another owner or one that is being deleted.
+pub(super) fn is_name_taken(observed: &Observed, name: &str) -> bool {
+    let mut all = observed.queue.workloads.iter();
+    all.any(|workload| workload.name == name)
+}
+
+/// The Workload of the coordinator and the declared replicas; of all replicas if added ones wait
+/// for the whole job. `None` until all of its pods are known.
+pub(super) fn draft_base(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    queue: &str,
+) -> Option<WorkloadDraft> {
+    let is_whole = !replicas_have_own_quota(observed);
+    let is_included = |entry: &&PlanEntry| {
+        let owner = group_owner_entry(plan, entry);
+        let is_included = is_whole || owner.origin == Origin::Declared;
+        is_included && entry.is_wanted() && !entry.done
+    };
+    let entries: Vec<_> = plan.iter().filter(is_included).collect();
+    let mut aggregators = entries
+        .iter()
+        .filter(|entry| entry.role == Role::Aggregator);
+    if !aggregators.all(|entry| is_group_complete(plan, &entry.name)) {
+        return None;
+    }
+    let template = observed.aggregator.pod_template();
+    let pod_sets = build_pod_sets(&observed.job, true, entries, template)?;
+    Some(WorkloadDraft {
+        name: base_name(observed),
+        queue: queue.to_owned(),
+        index: None,
+        workload_class: workload_class(observed),
+        pod_class: pod_class(observed),
+        pod_sets,
+    })
+}
+
+/// The Workload of a replica, or of a learner group. `None` until all of its pods are known.
+pub(super) fn draft_replica(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    owner: &PlanEntry,
+    queue: &str,
+) -> Option<WorkloadDraft> {
+    let entries = unit_entries(plan, owner)?;
+    let template = observed.aggregator.pod_template();
+    let pod_sets = build_pod_sets(&observed.job, false, entries, template)?;
+    let queueing = observed.job.spec.queueing.as_ref();
+    let class = queueing.and_then(|queueing| queueing.elastic_priority_class.clone());
+    let class = class.filter(|class| !class.is_empty());
+    Some(WorkloadDraft {
+        name: replica_workload_name(&base_name(observed), owner),
+        queue: queue.to_owned(),
+        index: Some(owner.index),
+        workload_class: class.or_else(|| workload_class(observed)),
+        pod_class: pod_class(observed),
+        pod_sets,
+    })
+}
+
+/// A replica, or the aggregator and all ddp learners of a learner group. `None` until its ddp
+/// learners are planned.
+pub(super) fn unit_entries<'a>(
+    plan: &'a [PlanEntry],
+    owner: &'a PlanEntry,
+) -> Option<Vec<&'a PlanEntry>> {
+    if owner.role != Role::Aggregator {
+        return Some(vec![owner]);
+    }
+    let members = group_members(plan, &owner.name);
+    let all = std::iter::once(owner).chain(members).collect();
+    is_group_complete(plan, &owner.name).then_some(all)
+}
+
+/// Whether replicas that are added later have quota of their own.
+pub(super) fn replicas_have_own_quota(observed: &Observed) -> bool {
+    let queueing = observed.job.spec.queueing.as_ref();
+    let elastic = queueing
+        .map(|queueing| queueing.elastic)
+        .unwrap_or_default();
+    elastic == di_api::ElasticQueueing::PerReplica
+}
+
+fn workload_class(observed: &Observed) -> Option<String> {
+    let class = observed
+        .job
+        .labels()
+        .get(names::kueue::PRIORITY_CLASS_LABEL);
+    class.filter(|class| !class.is_empty()).cloned()
+}
+
+/// The PriorityClass of the coordinator.
+fn pod_class(observed: &Observed) -> Option<String> {
+    let spec = &observed.job.spec;
+    let own = &spec.coordinator.template.part("spec")["priorityClassName"];
+    let own = own.as_str().unwrap_or_default();
+    let class = if own.is_empty() {
+        &spec.priority_class_name
+    } else {
+        own
+    };
+    (!class.is_empty()).then(|| class.to_owned())
+}

@@ -1,0 +1,455 @@
+//! The quota of each replica of an admitted job: a share of the quota of the whole job, or quota of
+//! its own.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
+use di_cache::QueueApi;
+use di_plan::{
+    PodView, Suffixes, WorkloadView, build_placements, patch_pods_ready, patch_reclaimable,
+    pod_set_name, release_quota, replace, replica_workload_name,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::{
+    super::{
+        learner_groups::group_owner_entry,
+        observed::Observed,
+        outcome::{Action, EventRecord, Step, join_names},
+    },
+    admission::{find_flavors, find_template, offer},
+    drafts::{
+        base_name, draft_replica, is_name_taken, own_workloads, replicas_have_own_quota,
+        unit_entries,
+    },
+};
+
+/// The Workload of a replica with quota of its own.
+pub(super) fn workload_of<'a>(
+    observed: &'a Observed,
+    owner: &PlanEntry,
+) -> Option<&'a WorkloadView> {
+    let name = replica_workload_name(&base_name(observed), owner);
+    own_workloads(observed).find(|workload| workload.name == name)
+}
+
+/// Gives each replica its quota, or lets it wait without a pod. Gives back what is not needed.
+pub(in crate::step) fn assign_quota(
+    observed: &Observed,
+    plan: &mut Vec<PlanEntry>,
+    step: &mut Step,
+    suffixes: &mut dyn Suffixes,
+) {
+    let (Some(mut queueing), Some(queue)) =
+        (step.status.queueing.take(), observed.job.queue_name())
+    else {
+        return;
+    };
+    let is_served = matches!(observed.queue.api, QueueApi::Served(_));
+    let base = own_workloads(observed).find(|workload| workload.name == queueing.workload);
+    if let Some(base) = base.filter(|_| is_served) {
+        reclaim(observed, plan, &mut queueing, base, step);
+        share_base_quota(plan, &queueing, base);
+    }
+    queue_others(plan);
+    if is_served {
+        for i in 0..plan.len() {
+            if needs_own_quota(&plan[i]) {
+                reconcile_own_quota(observed, plan, i, &mut queueing, queue, step);
+            }
+        }
+        delete_unneeded(observed, plan, &queueing, step);
+        report_ready(observed, plan, base, step);
+    }
+    replace_evicted(observed, plan, suffixes);
+    step.status.queueing = Some(queueing);
+}
+
+/// Whether an entry is a replica, or the aggregator of a learner group, that the job wants.
+fn is_unit(entry: &PlanEntry) -> bool {
+    entry.is_wanted() && !entry.done && entry.role != Role::DdpLearner
+}
+
+fn needs_own_quota(entry: &PlanEntry) -> bool {
+    is_unit(entry) && entry.queue.is_some()
+}
+
+/// Whether an entry uses quota of the whole job.
+fn is_in_base(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+    entry.placement.is_some() && group_owner_entry(plan, entry).queue.is_none()
+}
+
+/// Counts entries by the pod set of their placement.
+fn count_pod_sets<'a>(
+    queueing: &'a QueueingStatus,
+    entries: impl Iterator<Item = &'a PlanEntry>,
+) -> BTreeMap<&'a str, i32> {
+    let mut counts = BTreeMap::new();
+    for placement in entries.filter_map(|entry| placement_of(queueing, entry)) {
+        *counts.entry(placement.pod_set.as_str()).or_default() += 1;
+    }
+    counts
+}
+
+/// The placement of an entry.
+pub(super) fn placement_of<'a>(
+    queueing: &'a QueueingStatus,
+    entry: &PlanEntry,
+) -> Option<&'a Placement> {
+    queueing
+        .placements
+        .get(usize::try_from(entry.placement?).ok()?)
+}
+
+/// Gives back the quota of replicas of the whole job that are done or removed, once their pods are
+/// gone. The status has the numbers first, so that no new replica takes that quota meanwhile.
+fn reclaim(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    queueing: &mut QueueingStatus,
+    base: &WorkloadView,
+    step: &mut Step,
+) {
+    let members = || plan.iter().filter(|entry| is_in_base(plan, entry));
+    let is_active = |entry: &&PlanEntry| {
+        observed
+            .own_pod(&entry.name)
+            .is_some_and(PodView::is_active)
+    };
+    let wanted = members().filter(|entry| entry.is_wanted() && !entry.done);
+    let wanted = count_pod_sets(queueing, wanted);
+    let active = count_pod_sets(queueing, members().filter(is_active));
+    // The replicas of a lost status, and those without a place yet, get theirs first.
+    let all_have_quota = plan.iter().all(|entry| {
+        let has_quota = entry.placement.is_some() || group_owner_entry(plan, entry).queue.is_some();
+        has_quota || !entry.is_wanted() || entry.done
+    });
+    let assignments = base
+        .admission
+        .iter()
+        .flat_map(|all| &all.pod_set_assignments);
+    let mut reclaimed = queueing.reclaimed.clone();
+    for assignment in assignments.filter(|set| set.name != Role::Coordinator.label()) {
+        let name = assignment.name.as_str();
+        let of = |counts: &BTreeMap<&str, i32>| counts.get(name).copied().unwrap_or(0);
+        let unused = assignment.count.unwrap_or(0) - of(&wanted).max(of(&active));
+        let known = reclaimed.entry(name.to_owned()).or_default();
+        let stored = base.reclaimable.get(name).copied().unwrap_or(0);
+        *known = stored.max(*known);
+        if all_have_quota {
+            *known = unused.max(*known);
+        }
+    }
+    reclaimed.retain(|_, count| *count > 0);
+    if reclaimed != base.reclaimable {
+        let patch = patch_reclaimable(base, &reclaimed);
+        step.actions.push(Action::PatchWorkloadStatus(patch));
+    }
+    queueing.reclaimed = reclaimed;
+}
+
+/// Gives replicas without quota that of the whole job, as far as it goes.
+fn share_base_quota(plan: &mut [PlanEntry], queueing: &QueueingStatus, base: &WorkloadView) {
+    let members = plan.iter().filter(|entry| is_in_base(plan, entry));
+    let used = count_pod_sets(
+        queueing,
+        members.filter(|entry| entry.is_wanted() && !entry.done),
+    );
+    let mut free = BTreeMap::new();
+    for assignment in base
+        .admission
+        .iter()
+        .flat_map(|all| &all.pod_set_assignments)
+    {
+        let name = assignment.name.as_str();
+        let of = |counts: &BTreeMap<&str, i32>| counts.get(name).copied().unwrap_or(0);
+        let reclaimed = queueing.reclaimed.get(name).copied().unwrap_or(0);
+        free.insert(name, assignment.count.unwrap_or(0) - reclaimed - of(&used));
+    }
+    // Declared replicas come first: the quota was requested for them.
+    let mut units: Vec<usize> = (0..plan.len()).filter(|i| is_unit(&plan[*i])).collect();
+    units.sort_by_key(|i| plan[*i].origin == di_api::Origin::Requested);
+    for i in units {
+        if plan[i].queue.is_some() {
+            continue;
+        }
+        let Some(entries) = unit_entries(plan, &plan[i]) else {
+            continue;
+        };
+        let missing = entries.iter().filter(|entry| entry.placement.is_none());
+        let missing: Vec<_> = missing.map(|e| (e.name.clone(), pod_set_name(e))).collect();
+        let mut remaining = free.clone();
+        let has_place = missing.iter().all(|(_, pod_set)| {
+            let free = remaining.get_mut(pod_set.as_str());
+            free.is_some_and(|free| {
+                *free -= 1;
+                *free >= 0
+            })
+        });
+        if !has_place {
+            continue;
+        }
+        free = remaining;
+        let position = |name: &str| {
+            let mut all = queueing.placements.iter();
+            all.position(|placement| placement.pod_set == name)
+        };
+        let missing: HashMap<_, _> = missing.into_iter().collect();
+        for entry in plan.iter_mut() {
+            if let Some(pod_set) = missing.get(&entry.name) {
+                entry.placement = position(pod_set).and_then(|i| i32::try_from(i).ok());
+            }
+        }
+    }
+}
+
+/// Lets replicas without quota wait for quota of their own.
+fn queue_others(plan: &mut [PlanEntry]) {
+    for i in 0..plan.len() {
+        if !is_unit(&plan[i]) || plan[i].queue.is_some() {
+            continue;
+        }
+        let entries = unit_entries(plan, &plan[i]);
+        if entries.is_some_and(|entries| entries.iter().any(|entry| entry.placement.is_none())) {
+            plan[i].queue = Some(QueueState::Waiting);
+        }
+    }
+}
+
+/// Admits a replica with quota of its own, or lets it wait.
+fn reconcile_own_quota(
+    observed: &Observed,
+    plan: &mut [PlanEntry],
+    i: usize,
+    queueing: &mut QueueingStatus,
+    queue: &str,
+    step: &mut Step,
+) {
+    let owner = plan[i].clone();
+    let name = replica_workload_name(&base_name(observed), &owner);
+    let workload = workload_of(observed, &owner);
+    let Some(entries) = unit_entries(plan, &owner) else {
+        return;
+    };
+    let names: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    let is_placed = entries.iter().all(|entry| entry.placement.is_some());
+    let draft = || draft_replica(observed, plan, &owner, queue);
+    if let Some(workload) = workload.filter(|workload| workload.is_admitted()) {
+        if is_placed && owner.queue == Some(QueueState::Admitted) {
+            return;
+        }
+        if draft().is_some_and(|draft| draft.hash() != workload.draft_hash) {
+            // It was requested for a replica with this index that had other resources.
+            step.actions.push(Action::delete_workload(workload));
+        } else {
+            admit_replica(observed, plan, &names, queueing, queue, workload, step);
+        }
+        return;
+    }
+    if owner.queue == Some(QueueState::Admitted) {
+        step.events.push(describe_eviction(&owner, workload));
+    }
+    plan[i].queue = Some(QueueState::Waiting);
+    let is_blocked = workload.is_none() && is_name_taken(observed, &name);
+    if replicas_have_own_quota(observed) && !is_blocked {
+        offer_own(observed, plan, &plan[i], workload, queue, step);
+    }
+}
+
+fn describe_eviction(owner: &PlanEntry, workload: Option<&WorkloadView>) -> EventRecord {
+    let evicted = workload.and_then(|workload| workload.condition("Evicted"));
+    let reason = match evicted {
+        Some(evicted) if evicted.reason == "Preempted" => Reason::QueuePreempted,
+        _ => Reason::QueueEvicted,
+    };
+    let why = evicted.map_or("its Workload was deleted", |evicted| &evicted.message);
+    EventRecord::warning(reason, format!("{} loses its quota: {why}", owner.name))
+}
+
+/// Offers the Workload of a waiting replica. One that was evicted gives its quota back first, once
+/// all of its pods are gone.
+fn offer_own(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    owner: &PlanEntry,
+    workload: Option<&WorkloadView>,
+    queue: &str,
+    step: &mut Step,
+) {
+    match workload {
+        Some(workload) if workload.is_true("Finished") => {
+            step.actions.push(Action::delete_workload(workload));
+        }
+        Some(workload) if workload.has_quota() => {
+            if workload.is_evicted() && all_pods_are_gone(observed, plan, owner, step) {
+                let patch = release_quota(workload, observed.now);
+                step.actions.push(Action::PatchWorkloadStatus(patch));
+            }
+        }
+        _ => {
+            let draft = draft_replica(observed, plan, owner, queue);
+            step.actions
+                .extend(draft.and_then(|draft| offer(workload, draft)));
+        }
+    }
+}
+
+/// Returns true if no pod of this index exists. The cache may lag, so the API server is asked.
+fn all_pods_are_gone(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    owner: &PlanEntry,
+    step: &mut Step,
+) -> bool {
+    let place = (owner.role, owner.index);
+    let of_place = plan.iter().filter(|entry| {
+        let other = group_owner_entry(plan, entry);
+        (other.role, other.index) == place
+    });
+    let names = of_place.map(|entry| entry.name.as_str());
+    let mut is_gone = true;
+    for name in names {
+        match (observed.own_pod(name), observed.live_reads.get(name)) {
+            (Some(pod), _) => is_gone &= !pod.is_active(),
+            (None, Some(exists)) => is_gone &= !exists,
+            (None, None) => {
+                step.needs_live_read.push(name.to_owned());
+                is_gone = false;
+            }
+        }
+    }
+    is_gone
+}
+
+/// Records what Kueue admitted for a replica.
+fn admit_replica(
+    observed: &Observed,
+    plan: &mut [PlanEntry],
+    names: &HashSet<String>,
+    queueing: &mut QueueingStatus,
+    queue: &str,
+    workload: &WorkloadView,
+    step: &mut Step,
+) {
+    let Some(flavors) = find_flavors(observed, step, workload) else {
+        return;
+    };
+    let template = |pod_set: &str| find_template(&observed.job, plan, pod_set);
+    let Ok(placements) = build_placements(workload, queue, &flavors, template) else {
+        // The replica keeps waiting; `waiting_problem` shows it.
+        return;
+    };
+    let mut admitted = Vec::new();
+    for entry in plan.iter_mut().filter(|entry| names.contains(&entry.name)) {
+        let pod_set = pod_set_name(entry);
+        let Some(placement) = placements
+            .iter()
+            .find(|placement| placement.pod_set == pod_set)
+        else {
+            continue;
+        };
+        let known = queueing
+            .placements
+            .iter()
+            .position(|known| known == placement);
+        let position = known.unwrap_or(queueing.placements.len());
+        if known.is_none() {
+            queueing.placements.push(placement.clone());
+        }
+        entry.placement = i32::try_from(position).ok();
+        // From now on the endpoint waits for a node before it lists the replica.
+        entry.planned_at = Some(MicroTime(observed.now));
+        if entry.role != Role::DdpLearner {
+            entry.queue = Some(QueueState::Admitted);
+            admitted.push(entry.name.as_str());
+        }
+    }
+    let message = format!("Kueue has admitted {}", join_names(&admitted));
+    step.events
+        .push(EventRecord::normal(Reason::ReplicaAdmitted, message));
+}
+
+/// Deletes the Workloads of replicas that the job does not want any more, once their pods are gone.
+fn delete_unneeded(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    queueing: &QueueingStatus,
+    step: &mut Step,
+) {
+    let base = base_name(observed);
+    let is_needed = |entry: &&PlanEntry| {
+        let is_active = observed
+            .own_pod(&entry.name)
+            .is_some_and(PodView::is_active);
+        needs_own_quota(entry) || is_active
+    };
+    let needed = plan
+        .iter()
+        .filter(is_needed)
+        .map(|entry| group_owner_entry(plan, entry));
+    let needed = needed.filter(|owner| owner.queue.is_some());
+    let needed: HashSet<String> = needed
+        .map(|owner| replica_workload_name(&base, owner))
+        .collect();
+    super::delete_workloads(observed, step, |workload| {
+        workload.name != queueing.workload && !needed.contains(&workload.name)
+    });
+}
+
+/// Reports each Workload whose pods are all ready for the first time.
+fn report_ready(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    base: Option<&WorkloadView>,
+    step: &mut Step,
+) {
+    let is_ready = |name: &str| {
+        let pod = observed.own_pod(name);
+        pod.is_some_and(|pod| pod.ready && !pod.deleting)
+    };
+    let coordinator = di_api::names::coordinator_name(&kube::ResourceExt::name_any(&*observed.job));
+    let mut members = plan.iter().filter(|entry| entry.is_wanted() && !entry.done);
+    let base_is_ready = is_ready(&coordinator)
+        && members
+            .all(|entry| group_owner_entry(plan, entry).queue.is_some() || is_ready(&entry.name));
+    let units = plan
+        .iter()
+        .filter(|entry| needs_own_quota(entry))
+        .filter(|owner| {
+            let entries = unit_entries(plan, owner);
+            entries.is_some_and(|entries| entries.iter().all(|entry| is_ready(&entry.name)))
+        });
+    let ready = units.filter_map(|owner| workload_of(observed, owner));
+    let ready = ready.chain(base.filter(|_| base_is_ready));
+    let is_new =
+        |workload: &&WorkloadView| workload.is_admitted() && !workload.is_true("PodsReady");
+    for workload in ready.filter(is_new) {
+        let patch = patch_pods_ready(workload, observed.now);
+        step.actions.push(Action::PatchWorkloadStatus(patch));
+    }
+}
+
+/// Replaces replicas that wait and have pods: Kueue has evicted them. The pods end with their grace
+/// period. It is no failure, so there is no backoff. By the new name the coordinator
+/// knows that it is another process.
+fn replace_evicted(observed: &Observed, plan: &mut Vec<PlanEntry>, suffixes: &mut dyn Suffixes) {
+    let has_pod = |owner: &&PlanEntry| {
+        let entries = unit_entries(plan, owner).unwrap_or_default();
+        entries.iter().any(|entry| entry.uid.is_some())
+    };
+    let waiting = plan
+        .iter()
+        .filter(|entry| is_unit(entry) && entry.queue == Some(QueueState::Waiting));
+    let evicted: Vec<PlanEntry> = waiting.filter(has_pod).cloned().collect();
+    for owner in evicted {
+        let now = observed.now;
+        let Some(name) = replace(&*observed.job, plan, &owner.name, None, suffixes, now) else {
+            continue;
+        };
+        if let Some(entry) = plan.iter_mut().find(|entry| entry.name == name) {
+            (entry.attempt, entry.not_before) = (owner.attempt, owner.not_before);
+            entry.placement = None;
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! Jobs in a queue of Kueue.
+
+use di_api::{ConditionType, Origin, Phase, QueueState, Role, is_condition_true};
+use di_cache::QueueApi;
+use di_fixtures::Job;
+use di_plan::{Request, plan_request};
+use proptest::{prelude::*, sample::select};
+use serde_json::json;
+
+use super::{
+    fake_cluster::{COORDINATOR, World, job},
+    fake_kueue::BASE,
+};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+fn queued_job() -> Job {
+    job().metadata(json!({"labels": {(QUEUE): "team"}}))
+}
+
+/// A cluster with Kueue and a waiting job.
+fn waiting() -> World {
+    let mut world = World::new(queued_job());
+    world.serve_kueue();
+    world.settle();
+    world
+}
+
+/// A cluster with Kueue and a running job.
+fn admitted() -> World {
+    let mut world = waiting();
+    world.admit(BASE);
+    run(&mut world);
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    world
+}
+
+fn run(world: &mut World) {
+    world.settle();
+    world.run_all();
+    world.settle();
+}
+
+/// Lets the coordinator request collectors.
+fn request(world: &mut World, count: usize) -> Vec<String> {
+    let job = world.job.clone();
+    let request = Request {
+        count,
+        queue: Some(QueueState::Waiting),
+        ..Request::default()
+    };
+    let now = world.now;
+    let mut status = world.status().clone();
+    let names = plan_request(
+        &job,
+        &mut status.plan,
+        Role::Collector,
+        &request,
+        |_| false,
+        &mut di_plan::RandomSuffixes,
+        now,
+    );
+    world.job.status = Some(status);
+    names
+}
+
+fn set_collectors(world: &mut World, count: i32) {
+    world.job.spec.collector.as_mut().unwrap().replicas = count;
+}
+
+fn pod_sets(world: &World, name: &str) -> Vec<(String, i64)> {
+    let object = world.workload_object(name);
+    let sets = object.data["spec"]["podSets"].as_array().unwrap().iter();
+    sets.map(|set| {
+        (
+            set["name"].as_str().unwrap().to_owned(),
+            set["count"].as_i64().unwrap(),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn job_waits_without_pods_until_admitted() {
+    let mut world = waiting();
+    let status = world.status();
+    assert_eq!(status.phase, Some(Phase::Queued));
+    assert_eq!(status.reason.as_deref(), Some("QueueWaiting"));
+    assert!(world.pods.is_empty() && world.services.is_empty());
+    let expected = [("coordinator", 1), ("collector", 2), ("learner", 1)];
+    assert_eq!(
+        pod_sets(&world, BASE),
+        expected.map(|(name, count)| (name.to_owned(), count))
+    );
+    assert!(status.start_time.is_none());
+
+    world.admit(BASE);
+    run(&mut world);
+    let status = world.status();
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert!(is_condition_true(
+        &status.conditions,
+        ConditionType::Admitted
+    ));
+    assert_eq!(world.pods.len(), 4);
+    assert!(world.workload(BASE).is_true("PodsReady"));
+    for name in world.pods.keys() {
+        let pod = world.object(name);
+        let spec = pod.spec.as_ref().unwrap();
+        assert_eq!(
+            spec.node_selector.as_ref().unwrap()["gpu"],
+            "fast",
+            "{name}"
+        );
+        assert_eq!(spec.tolerations.as_ref().unwrap().len(), 1, "{name}");
+        let labels = pod.metadata.labels.as_ref().unwrap();
+        assert_eq!(labels["kueue.x-k8s.io/cluster-queue-name"], "cq", "{name}");
+    }
+
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    assert!(!world.workload(BASE).is_true("Finished"), "pods still run");
+    world.remove_terminating_pods();
+    world.settle();
+    assert!(world.workload(BASE).is_true("Finished"));
+}
+
+#[test]
+fn changed_counts_of_waiting_job_change_its_workload() {
+    let mut world = waiting();
+    set_collectors(&mut world, 5);
+    world.settle();
+    assert!(pod_sets(&world, BASE).contains(&("collector".to_owned(), 5)));
+    assert_eq!(world.workload_names(), [BASE]);
+}
+
+#[test]
+fn requested_collector_has_quota_of_its_own() {
+    let mut world = admitted();
+    let name = request(&mut world, 1).remove(0);
+    world.settle();
+    assert!(!world.pods.contains_key(&name));
+    assert_eq!(world.status().reason.as_deref(), Some("QueueWaiting"));
+    let own = format!("{BASE}-collector-2");
+    assert_eq!(pod_sets(&world, &own), [("collector".to_owned(), 1)]);
+    world.admit(&own);
+    run(&mut world);
+    assert!(world.pods.contains_key(&name));
+
+    world.evict(&own, "Preempted");
+    world.settle();
+    assert!(world.pods[&name].deleting);
+    assert!(world.workload(&own).has_quota(), "its pod still runs");
+    world.remove_terminating_pods();
+    world.settle();
+    assert!(!world.workload(&own).has_quota());
+    let status = world.status();
+    assert_eq!((status.phase, status.restarts), (Some(Phase::Running), 0));
+    let next = world.wanted(Role::Collector).pop().unwrap();
+    let entry = world
+        .plan()
+        .iter()
+        .find(|entry| entry.name == next)
+        .unwrap();
+    assert_eq!((entry.attempt, entry.index), (0, 2));
+
+    world.admit(&own);
+    run(&mut world);
+    assert!(next != name && world.pods.contains_key(&next));
+}
+
+#[test]
+fn evicted_job_ends_its_pods_and_waits_again() {
+    let mut world = admitted();
+    let requested = request(&mut world, 1).remove(0);
+    world.settle();
+    let own = format!("{BASE}-collector-2");
+    world.admit(&own);
+    run(&mut world);
+    let plan: Vec<_> = world
+        .plan()
+        .iter()
+        .map(|entry| entry.name.clone())
+        .collect();
+
+    world.evict(BASE, "Preempted");
+    world.settle();
+    assert_eq!(world.status().reason.as_deref(), Some("QueuePreempted"));
+    assert!(world.pods.values().all(|pod| pod.deleting));
+    assert!(world.workload(BASE).has_quota(), "its pods still run");
+    // It stores a checkpoint and exits with 0: that is not the end of the job.
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    world.remove_terminating_pods();
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Queued));
+    assert!(!world.workload(BASE).has_quota());
+    assert!(world.workload(BASE).is_true("Requeued"));
+    assert_eq!(world.workload_names(), [BASE]);
+
+    world.admit(BASE);
+    run(&mut world);
+    let again: Vec<_> = world
+        .plan()
+        .iter()
+        .map(|entry| entry.name.clone())
+        .collect();
+    assert_eq!(again, plan);
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    assert!(!world.pods.contains_key(&requested));
+    world.admit(&own);
+    run(&mut world);
+    assert!(world.pods.contains_key(&requested));
+}
+
+#[test]
+fn replacement_waits_until_terminating_pod_returns_quota() {
+    let mut world = admitted();
+    let old = world.wanted(Role::Collector).remove(0);
+    world.pods.get_mut(&old).unwrap().deleting = true;
+    world.settle();
+    assert_eq!(world.wanted(Role::Collector).len(), 2);
+    assert_eq!(world.pods.len(), 4, "no new pod while one is terminating");
+    world.remove_terminating_pods();
+    world.settle();
+    assert_eq!(world.pods.len(), 4);
+    assert_eq!(world.workload_names(), [BASE]);
+}
+
+#[test]
+fn removed_replica_returns_quota_once_its_pod_is_gone() {
+    let mut world = admitted();
+    set_collectors(&mut world, 1);
+    world.settle();
+    assert!(world.workload(BASE).reclaimable.is_empty());
+    world.remove_terminating_pods();
+    world.settle();
+    assert_eq!(world.workload(BASE).reclaimable["collector"], 1);
+    // The returned quota is gone: the next collector waits for its own.
+    set_collectors(&mut world, 2);
+    world.settle();
+    assert_eq!(world.workload_names().len(), 2);
+    assert_eq!(world.pods.len(), 3);
+
+    world.evict(BASE, "ClusterQueueStopped");
+    world.settle();
+    world.remove_terminating_pods();
+    world.settle();
+    assert!(world.workload(BASE).reclaimable.is_empty());
+    assert!(pod_sets(&world, BASE).contains(&("collector".to_owned(), 2)));
+}
+
+#[test]
+fn suspended_job_gives_up_its_place() {
+    let mut world = admitted();
+    world.suspend_and_settle();
+    assert!(world.workload_names().is_empty());
+    assert!(world.status().queueing.is_none());
+    world.job.spec.suspend = false;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Queued));
+    world.admit(BASE);
+    run(&mut world);
+    assert_eq!(world.pods.len(), 4);
+}
+
+#[test]
+fn job_waits_while_kueue_is_not_usable() {
+    for (api, reason) in [
+        (QueueApi::NotServed, "QueueNotServed"),
+        (QueueApi::Forbidden, "QueueForbidden"),
+    ] {
+        let mut world = World::new(queued_job());
+        world.queue.api = api;
+        world.settle();
+        assert_eq!(world.status().reason.as_deref(), Some(reason));
+        assert_eq!(world.status().phase, Some(Phase::Queued));
+        let mut running = admitted();
+        running.queue.api = api;
+        running.settle();
+        assert_eq!(running.status().phase, Some(Phase::Running));
+        assert_eq!(running.pods.len(), 4);
+    }
+    let mut world = World::new(queued_job());
+    world.settle();
+    assert!(world.pods.is_empty(), "unknown");
+}
+
+#[test]
+fn label_decides_about_the_queue() {
+    let mut world = waiting();
+    world.job.metadata.labels = None;
+    run(&mut world);
+    assert_eq!(world.pods.len(), 4);
+    assert!(world.workload_names().is_empty());
+    assert_eq!(world.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn deactivated_job_waits_and_says_so() {
+    let mut world = admitted();
+    world.workload_object_mut(BASE).data["spec"]["active"] = false.into();
+    world.evict(BASE, "Deactivated");
+    world.settle();
+    world.remove_terminating_pods();
+    world.settle();
+    assert_eq!(world.status().reason.as_deref(), Some("QueueDeactivated"));
+    assert!(!world.workload(BASE).has_quota());
+}
+
+#[test]
+fn contradiction_of_flavor_and_template_fails_the_job() {
+    let template = json!({"spec": {"nodeSelector": {"gpu": "slow"}, "containers": [{"name": "di-container", "image": "i"}]}});
+    let job = queued_job().spec(json!({"collector": {"template": template, "replicas": 1}}));
+    let mut world = World::new(job);
+    world.serve_kueue();
+    world.settle();
+    world.admit(BASE);
+    world.settle();
+    let status = world.status();
+    assert_eq!(
+        (status.phase, status.reason.as_deref()),
+        (Some(Phase::Failed), Some("FlavorConflict"))
+    );
+}
+
+#[test]
+fn lost_status_keeps_pods_and_quota() {
+    let mut world = admitted();
+    let pods: Vec<_> = world.pods.keys().cloned().collect();
+    world.job.status = None;
+    world.settle();
+    assert!(world.pods.keys().eq(&pods), "{:?}", world.pod_names());
+    assert_eq!(world.workload_names(), [BASE]);
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    assert!(world.workload(BASE).reclaimable.is_empty());
+}
+
+#[test]
+fn learner_group_has_one_workload() {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
+    let job = Job::test()
+        .learners_with(1, &gpus)
+        .metadata(json!({"labels": {(QUEUE): "team"}}));
+    let mut world = World::new(job);
+    world.serve_kueue();
+    world.settle();
+    let names: Vec<_> = pod_sets(&world, BASE)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "coordinator",
+            "aggregator",
+            "ddp-learner-gpu-2",
+            "ddp-learner-gpu-4"
+        ]
+    );
+    world.admit(BASE);
+    run(&mut world);
+    assert_eq!(world.pods.len(), 4);
+    let member = world.wanted(Role::DdpLearner).remove(0);
+    world.exit(&member, 1, "Error");
+    world.settle();
+    world.remove_terminating_pods();
+    run(&mut world);
+    world.remove_terminating_pods();
+    run(&mut world);
+    let running = world
+        .pods
+        .values()
+        .filter(|pod| pod.is_active() && !pod.deleting);
+    assert_eq!(running.count(), 4, "{:?}", world.pod_names());
+    assert_eq!(
+        world.workload_names(),
+        [BASE],
+        "its quota suffices for the replacement"
+    );
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Admit(usize),
+    Evict(usize),
+    DeleteWorkload(usize),
+    RemoveTerminating,
+    Run,
+    Exit(usize, i32),
+    DeletePod(usize),
+    Request(usize),
+    SetCollectors(i32),
+    SetSuspended(bool),
+    LoseStatus,
+}
+
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let one = 0..8_usize;
+    prop_oneof![
+        6 => one.clone().prop_map(Happening::Admit),
+        3 => one.clone().prop_map(Happening::Evict),
+        1 => one.clone().prop_map(Happening::DeleteWorkload),
+        5 => Just(Happening::RemoveTerminating),
+        4 => Just(Happening::Run),
+        2 => (one.clone(), select(vec![0, 1])).prop_map(|(i, code)| Happening::Exit(i, code)),
+        2 => one.prop_map(Happening::DeletePod),
+        2 => (1..3_usize).prop_map(Happening::Request),
+        2 => (0..5).prop_map(Happening::SetCollectors),
+        1 => any::<bool>().prop_map(Happening::SetSuspended),
+        1 => Just(Happening::LoseStatus),
+    ]
+}
+
+fn pick(all: &[String], i: usize) -> Option<String> {
+    (!all.is_empty()).then(|| all[i % all.len()].clone())
+}
+
+fn apply(world: &mut World, happening: Happening) {
+    let workloads = |world: &World, admitted| -> Vec<String> {
+        let all = world
+            .queue
+            .workloads
+            .iter()
+            .filter(|w| w.has_quota() == admitted && !w.is_true("Finished"));
+        all.map(|w| w.name.clone()).collect()
+    };
+    let replicas = |world: &World| -> Vec<String> {
+        let pods = world
+            .pods
+            .values()
+            .filter(|pod| pod.is_active() && pod.role != Some(Role::Coordinator));
+        pods.map(|pod| pod.name.clone()).collect()
+    };
+    match happening {
+        Happening::Admit(i) => {
+            if let Some(name) = pick(&workloads(world, false), i) {
+                world.admit(&name);
+            }
+        }
+        Happening::Evict(i) => {
+            if let Some(name) = pick(&workloads(world, true), i) {
+                world.evict(&name, ["Preempted", "PodsReadyTimeout"][i % 2]);
+            }
+        }
+        Happening::DeleteWorkload(i) => {
+            if let Some(name) = pick(&workloads(world, true), i) {
+                world.delete_workload(&name);
+            }
+        }
+        Happening::RemoveTerminating => world.remove_terminating_pods(),
+        Happening::Run => {
+            let names: Vec<_> = world
+                .pods
+                .values()
+                .filter(|pod| pod.is_active())
+                .map(|pod| pod.name.clone())
+                .collect();
+            for name in &names {
+                world.run(name);
+            }
+        }
+        Happening::Exit(i, code) => {
+            if let Some(name) = pick(&replicas(world), i) {
+                world.exit(&name, code, "Ended");
+            }
+        }
+        Happening::DeletePod(i) => {
+            if let Some(name) = pick(&replicas(world), i) {
+                world.pods.get_mut(&name).unwrap().deleting = true;
+            }
+        }
+        Happening::Request(count) => {
+            if world.job.status.is_some() {
+                request(world, count);
+            }
+        }
+        Happening::SetCollectors(count) => set_collectors(world, count),
+        Happening::SetSuspended(suspend) => world.job.spec.suspend = suspend,
+        Happening::LoseStatus => world.job.status = None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn no_pod_runs_without_quota(happenings in proptest::collection::vec(any_happening(), 1..40)) {
+        let mut world = World::new(queued_job());
+        world.serve_kueue();
+        for happening in happenings {
+            apply(&mut world, happening);
+            // Creates and returns of quota are checked when they are applied.
+            world.settle();
+        }
+        // In the end everything is admitted and runs.
+        world.job.spec.suspend = false;
+        for _ in 0..12 {
+            world.remove_terminating_pods();
+            world.settle();
+            for name in world.queue.workloads.iter().filter(|w| !w.has_quota()).map(|w| w.name.clone()).collect::<Vec<_>>() {
+                world.admit(&name);
+            }
+            world.now = world.now.checked_add(jiff::SignedDuration::from_secs(400)).unwrap();
+            world.settle();
+            apply(&mut world, Happening::Run);
+        }
+        world.settle();
+        let waiting = world.plan().iter().filter(|entry| entry.is_wanted() && !entry.done && !world.pods.contains_key(&entry.name));
+        prop_assert_eq!(waiting.count(), 0, "{:#?}", world.plan());
+        let declared = world.plan().iter().filter(|entry| entry.origin == Origin::Declared && entry.is_wanted());
+        prop_assert!(declared.count() > 0);
+    }
+}

@@ -1,0 +1,99 @@
+//! Pod sets: the pods of a Workload, grouped by their resources.
+
+use di_api::{DIJob, Origin, PlanEntry, PodTemplate, Role, names};
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::build::{BuildSettings, build_unplaced_pod};
+
+/// Pods with the same template.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PodSet {
+    /// Name, unique in its Workload.
+    pub name: String,
+    /// Number of pods.
+    pub count: i32,
+    /// Their template, without environment variables: they may have secrets, and Kueue needs only
+    /// what the scheduler needs.
+    pub template: Value,
+}
+
+/// Name of the pod set of an entry: its role, and the resources that differ from the template.
+pub fn pod_set_name(entry: &PlanEntry) -> String {
+    let mut parts = vec![entry.role.label().to_owned()];
+    // The resources of an aggregator are those of its ddp learners.
+    if entry.role != Role::Aggregator {
+        let resources = &entry.resources;
+        for (resource, quantity) in [
+            ("cpu", &resources.cpus),
+            ("gpu", &resources.gpus),
+            ("memory", &resources.memory),
+        ] {
+            let quantity = quantity.as_ref().map(|quantity| quantity.0.to_lowercase());
+            parts.extend(quantity.map(|text| format!("{resource}-{}", text.replace('.', "-"))));
+        }
+    }
+    let mut name = parts.join("-");
+    name.truncate(names::MAX_POD_NAME_LEN);
+    name
+}
+
+/// Groups the pods of entries into pod sets, sorted by name. `None` if the template of aggregators
+/// is missing.
+///
+/// With `has_coordinator`, the pod set of the coordinator comes first.
+pub fn build_pod_sets<'a>(
+    job: &DIJob,
+    has_coordinator: bool,
+    entries: impl IntoIterator<Item = &'a PlanEntry>,
+    aggregator: Option<&PodTemplate>,
+) -> Option<Vec<PodSet>> {
+    let name = names::coordinator_name(&job.name_any());
+    let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
+    let mut pod_sets: Vec<PodSet> = Vec::new();
+    if has_coordinator {
+        pod_sets.push(PodSet {
+            name: pod_set_name(&coordinator),
+            count: 1,
+            template: pod_set_template(job, &coordinator, aggregator)?,
+        });
+    }
+    for entry in entries {
+        let name = pod_set_name(entry);
+        if let Some(known) = pod_sets.iter_mut().find(|known| known.name == name) {
+            known.count += 1;
+            continue;
+        }
+        let template = pod_set_template(job, entry, aggregator)?;
+        pod_sets.push(PodSet {
+            name,
+            count: 1,
+            template,
+        });
+    }
+    pod_sets[usize::from(has_coordinator)..].sort_by(|one, other| one.name.cmp(&other.name));
+    Some(pod_sets)
+}
+
+fn pod_set_template(
+    job: &DIJob,
+    entry: &PlanEntry,
+    aggregator: Option<&PodTemplate>,
+) -> Option<Value> {
+    let pod = build_unplaced_pod(job, entry, aggregator, &BuildSettings::default())?;
+    let mut spec = pod.spec;
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        let containers = containers.into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            remove_env(container);
+        }
+    }
+    Some(json!({"spec": spec}))
+}
+
+fn remove_env(container: &mut Map<String, Value>) {
+    container.remove("env");
+    container.remove("envFrom");
+}

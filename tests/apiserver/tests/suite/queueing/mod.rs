@@ -1,0 +1,61 @@
+//! Jobs in a queue of Kueue, with a stand-in for Kueue's controller.
+
+mod admission;
+mod api_and_rights;
+mod kills;
+mod preemption;
+mod requested_replicas;
+mod stops;
+
+use std::collections::BTreeSet;
+
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, find_condition};
+use di_apiserver_tests::Space;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+/// Name of the Workload of the coordinator and the declared replicas.
+fn base_workload(job: &DIJob) -> String {
+    format!("dijob-{}-{}", job.name_any(), &job.uid().unwrap()[..5])
+}
+
+/// Reason and message of the condition `Admitted`, if it is False.
+fn waiting_reason(status: &DIJobStatus) -> Option<(&str, &str)> {
+    let admitted = find_condition(&status.conditions, ConditionType::Admitted)?;
+    let is_waiting = admitted.status == "False";
+    is_waiting.then_some((admitted.reason.as_str(), admitted.message.as_str()))
+}
+
+/// Waits until a job is in phase Queued for this reason and has no pods, and returns its status.
+async fn wait_until_queued(space: &Space, job: &str, reason: &str) -> DIJobStatus {
+    let is_queued = |status: &DIJobStatus| {
+        let waiting = waiting_reason(status).map(|(reason, _)| reason);
+        status.phase == Some(Phase::Queued)
+            && waiting == Some(reason)
+            && status.reason.as_deref() == Some(reason)
+    };
+    let status = space.until(job, reason, is_queued).await;
+    assert_eq!((&status.queueing, &status.start_time), (&None, &None));
+    let pods = space.pods_of(job).await;
+    assert!(pods.is_empty(), "{:?}", pods.keys());
+    status
+}
+
+async fn set_collectors(space: &Space, job: &str, replicas: usize) {
+    let patch = Patch::Merge(json!({"spec": {"collector": {"replicas": replicas}}}));
+    let params = PatchParams::default();
+    space.jobs().patch(job, &params, &patch).await.unwrap();
+}
+
+/// Names of the desired replicas.
+fn plan_names(status: &DIJobStatus) -> BTreeSet<&str> {
+    let plan = status.plan.iter().filter(|entry| entry.is_wanted());
+    plan.map(|entry| entry.name.as_str()).collect()
+}
+
+fn find_entry<'a>(status: &'a DIJobStatus, name: &str) -> Option<&'a PlanEntry> {
+    status.plan.iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,84 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn workload(name: &str, spec: &Value, reclaimed: i64, is_reserved: bool) -> DynamicObject {
+    let status = if is_reserved { "True" } else { "False" };
+    let object = json!({
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": status}],
+            "reclaimablePods": [{"name": "main", "count": reclaimed}],
+        },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn spec(queue: &str, names: &[&str]) -> Value {
+    let pod_sets = names.iter().map(|name| json!({"name": name, "count": 2}));
+    let pod_sets: Vec<Value> = pod_sets.collect();
+    json!({"queueName": queue, "podSets": pod_sets})
+}
+
+#[test]
+fn workload_that_webhook_rejects_is_a_violation() {
+    let main = spec("team", &["main"]);
+    let many: Vec<String> = (0..9).map(|i| format!("set-{i}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let mut with_env = main.clone();
+    with_env["podSets"][0]["template"]["spec"]["containers"] = json!([{"env": [{"name": "A"}]}]);
+    let long = "n".repeat(64);
+    for (name, spec, reclaimed, expected) in [
+        ("a", &main, 2, None),
+        ("a", &main, 3, Some("more reclaimable pods than pods")),
+        ("a", &spec("team", &["main", "main"]), 0, Some("one name")),
+        ("a", &spec("team", &many), 0, Some("more than 8 pod sets")),
+        ("a", &with_env, 0, Some("env in a template")),
+        (long.as_str(), &main, 0, Some("name over 63 characters")),
+    ] {
+        let found = check_workload(None, &workload(name, spec, reclaimed, false)).join("; ");
+        match expected {
+            None => assert_eq!(found, ""),
+            Some(expected) => assert!(found.contains(expected), "{expected}: {found}"),
+        }
+    }
+}
+
+#[test]
+fn change_while_quota_is_reserved_is_a_violation() {
+    let old = spec("team", &["main"]);
+    for (new, reclaimed, expected) in [
+        (old.clone(), 1, None),
+        (spec("other", &["main"]), 1, Some("queueName changed")),
+        (spec("team", &["main", "b"]), 1, Some("podSets changed")),
+        (old.clone(), 0, Some("fewer reclaimable pods")),
+    ] {
+        for (before, after) in [(true, true), (true, false), (false, true)] {
+            let before_view = workload("a", &old, 1, before);
+            let after_view = workload("a", &new, reclaimed, after);
+            let found = check_workload(Some(&before_view), &after_view).join("; ");
+            match expected.filter(|_| before && after) {
+                None => assert_eq!(found, ""),
+                Some(expected) => assert!(found.contains(expected), "{expected}: {found}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn pods_over_quota_are_a_violation() {
+    let quotas = HashMap::from([("all".to_owned(), Amounts::from([("cpu".to_owned(), 2)]))]);
+    let pod = |queue: &str| LivePod {
+        queue: queue.to_owned(),
+        requests: Amounts::from([("cpu".to_owned(), 1), ("memory".to_owned(), 9)]),
+    };
+    let mut live = BTreeMap::from([
+        ("a".to_owned(), pod("all")),
+        ("b".to_owned(), pod("all")),
+        ("c".to_owned(), pod("other")),
+    ]);
+    assert_eq!(check_quotas(&live, &quotas), Vec::<String>::new());
+    live.insert("d".to_owned(), pod("all"));
+    assert_eq!(check_quotas(&live, &quotas).len(), 1);
+}
