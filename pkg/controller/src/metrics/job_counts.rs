@@ -98,7 +98,7 @@ mod tests {
         let jobs = JobCounts::default();
         let counted = |phase, reason| jobs.count_jobs().get(&JobLabels { phase, reason }).copied();
         assert_eq!(counted("Running", ""), Some(0), "another process leads");
-        assert_eq!(jobs.count_jobs().len(), 7);
+        assert_eq!(jobs.count_jobs().len(), 8);
 
         let (reader, mut writer) = reflector::store();
         writer.apply_watcher_event(&Event::Init);

@@ -1,8 +1,8 @@
 //! Free places for pods in the admitted quota.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use di_api::PlanEntry;
+use di_api::{PlanEntry, Role};
 use di_cache::QueueApi;
 use di_plan::{PodView, WorkloadView, replica_workload_name};
 
@@ -22,6 +22,9 @@ pub(in crate::step) struct Slots {
     base: Option<String>,
     api: QueueApi,
     free: HashMap<SlotKey, i32>,
+    /// Whether a terminating pod has no plan entry, since the status was lost. Its place is
+    /// unknown, so others wait until it is gone.
+    has_unknown_pod: bool,
 }
 
 impl Slots {
@@ -32,6 +35,7 @@ impl Slots {
                 base: None,
                 api: observed.queue.api,
                 free: HashMap::new(),
+                has_unknown_pod: false,
             };
         };
         let mut free: HashMap<SlotKey, i32> = HashMap::new();
@@ -55,6 +59,7 @@ impl Slots {
             base: Some(base),
             api: observed.queue.api,
             free,
+            has_unknown_pod: has_unknown_pod(observed, plan),
         }
     }
 
@@ -72,6 +77,7 @@ impl Slots {
             return false;
         };
         match self.api {
+            QueueApi::Served(_) if self.has_unknown_pod => return false,
             QueueApi::Served(_) => {}
             QueueApi::Unknown => return false,
             // Nobody counts the quota of a running job any more.
@@ -83,6 +89,13 @@ impl Slots {
         *free -= 1;
         true
     }
+}
+
+fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
+    let planned: HashSet<&str> = plan.iter().map(|entry| entry.name.as_str()).collect();
+    let is_replica = |pod: &&PodView| pod.role != Some(Role::Coordinator);
+    let mut replicas = observed.own_pods().filter(is_replica);
+    replicas.any(|pod| pod.is_active() && !planned.contains(pod.name.as_str()))
 }
 
 fn capacities(workload: &WorkloadView, base: &str, step: &Step) -> Vec<(String, i32)> {

@@ -19,7 +19,7 @@ use crate::step::{Action, learner_groups::group_owner_entry};
 #[derive(Clone, Default)]
 pub(super) struct FakeKueue {
     objects: BTreeMap<String, DynamicObject>,
-    /// Workload and pod set by the UID of the pod.
+    /// UID of the Workload, and pod set, by the UID of the pod.
     quota_of_pods: BTreeMap<String, (String, String)>,
     serial: u32,
 }
@@ -144,7 +144,7 @@ impl World {
         let known = self.workload(&patch.name).clone();
         assert_eq!(known.resource_version, patch.resource_version, "{patch:?}");
         if patch.field_manager == "kueue-admission" {
-            let pods = self.pods_with_quota_of(&patch.name);
+            let pods = self.pods_with_quota_of(&known.uid);
             assert!(pods.is_empty(), "the quota of {pods:?} is returned");
         }
         self.change_workload(&patch.name, |status, _| {
@@ -174,7 +174,7 @@ impl World {
         let pods = self.pods.values().filter(|pod| pod.is_active());
         let uses_it = |pod: &&PodView| {
             let quota = self.kueue.quota_of_pods.get(&pod.uid);
-            quota.is_some_and(|(name, _)| name == workload)
+            quota.is_some_and(|(uid, _)| uid == workload)
         };
         pods.filter(uses_it).map(|pod| pod.name.as_str()).collect()
     }
@@ -191,11 +191,9 @@ impl World {
         };
         let labels = self.object(&entry.name).metadata.labels.clone().unwrap();
         let pod_set = labels[kueue::POD_SET_LABEL].clone();
-        assert!(
-            self.workload(&workload).is_admitted(),
-            "{} has no quota",
-            entry.name
-        );
+        let workload = self.workload(&workload);
+        assert!(workload.is_admitted(), "{} has no quota", entry.name);
+        let workload = workload.uid.clone();
         let is_coordinator = entry.role == Role::Coordinator;
         assert_eq!(is_coordinator, pod_set == "coordinator", "{}", entry.name);
         let uid = self.pods[&entry.name].uid.clone();
@@ -214,13 +212,14 @@ impl World {
         for ((workload, pod_set), count) in used {
             let mut all = self.queue.workloads.iter();
             // A user may have deleted it.
-            let Some(view) = all.find(|view| view.name == workload) else {
+            let Some(view) = all.find(|view| view.uid == workload) else {
                 continue;
             };
             let capacity = view.capacities().get(pod_set).copied();
             assert!(
                 capacity.is_some_and(|capacity| count <= capacity),
-                "{count} pods of {workload}/{pod_set}: {capacity:?}"
+                "{count} pods of {}/{pod_set}: {capacity:?}",
+                view.name
             );
         }
     }

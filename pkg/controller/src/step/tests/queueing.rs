@@ -37,8 +37,16 @@ fn admitted() -> World {
 
 fn run(world: &mut World) {
     world.settle();
-    world.run_all();
+    run_active(world);
     world.settle();
+}
+
+fn run_active(world: &mut World) {
+    let active = world.pods.values().filter(|pod| pod.is_active());
+    let names: Vec<_> = active.map(|pod| pod.name.clone()).collect();
+    for name in &names {
+        world.run(name);
+    }
 }
 
 /// Lets the coordinator request collectors.
@@ -449,17 +457,7 @@ fn apply(world: &mut World, happening: Happening) {
             }
         }
         Happening::RemoveTerminating => world.remove_terminating_pods(),
-        Happening::Run => {
-            let names: Vec<_> = world
-                .pods
-                .values()
-                .filter(|pod| pod.is_active())
-                .map(|pod| pod.name.clone())
-                .collect();
-            for name in &names {
-                world.run(name);
-            }
-        }
+        Happening::Run => run_active(world),
         Happening::Exit(i, code) => {
             if let Some(name) = pick(&replicas(world), i) {
                 world.exit(&name, code, "Ended");
