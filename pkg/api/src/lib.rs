@@ -12,6 +12,7 @@ mod failure_record;
 mod failure_rules;
 pub mod names;
 mod patch;
+mod phase;
 mod pod_template;
 pub mod quantity;
 mod queueing;
@@ -35,12 +36,13 @@ pub use failure_rules::{
     find_rule,
 };
 pub use patch::{guarded_patch, guarded_patches};
+pub use phase::Phase;
 pub use pod_template::PodTemplate;
 pub use queueing::{ElasticQueueing, Placement, QueueState, QueueingSpec, QueueingStatus};
 pub use reason::Reason;
 pub use resources::{GPU_RESOURCE, ReplicaResources, raise_memory};
 pub use role::Role;
 pub use status::{
-    CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, Phase, PlanEntry, ReplicaCounts,
-    RequestKind, RequestRecord,
+    CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, PlanEntry, ReplicaCounts, RequestKind,
+    RequestRecord,
 };

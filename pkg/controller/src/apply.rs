@@ -1,5 +1,6 @@
 //! Applies the actions of a step: creates and deletes pods and services.
 
+mod objects;
 mod precondition;
 mod requests;
 mod slow_start;

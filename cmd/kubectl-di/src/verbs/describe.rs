@@ -1,5 +1,6 @@
 //! `kubectl di describe`: the details of jobs.
 
+mod cells;
 mod queue_fields;
 mod screen;
 mod tree;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     dijob::{DIJob, DIJobSpec},
+    phase::Phase,
     role::Role,
-    status::Phase,
 };
 
 /// Objects that mean the same whether they are empty or unset.

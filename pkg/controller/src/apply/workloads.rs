@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::requests::{create_or_get, delete_object, name_conflict_error};
+use super::objects::{create_or_get, delete_object, name_conflict_error};
 use crate::{Error, context::Context, error::Result};
 
 const RESOURCE: &str = "workloads";

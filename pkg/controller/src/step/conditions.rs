@@ -11,11 +11,9 @@ use kube::ResourceExt;
 use super::{
     learner_groups, loss,
     observed::{Observed, ReconcileError},
+    phase::SUSPENDED_MESSAGE,
     queueing,
 };
-
-/// Message of a suspended job.
-pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";
 
 pub(super) fn set_conditions(observed: &Observed, status: &mut DIJobStatus) {
     set_reason_and_conditions(observed, status);

@@ -12,12 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{
-    conditions, coordinator, learner_groups,
+    coordinator, learner_groups,
     loss::has_completed,
     observed::Observed,
     outcome::{Action, EventRecord, Step},
-    phase::{finish_job, reset_phase, set_not_running},
-    queueing,
+    phase::{SUSPENDED_MESSAGE, finish_job, reset_phase, set_not_running},
 };
 
 /// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
@@ -46,7 +45,6 @@ pub(super) fn clean_up(observed: &Observed, step: &mut Step) {
             }
         }
     }
-    queueing::finish(observed, step);
     delete_after_ttl(observed, step);
 }
 
@@ -132,10 +130,9 @@ pub(super) fn suspend_job(observed: &Observed, step: &mut Step) {
         phase: Phase::Suspended,
         reason: Reason::Suspended,
         message: "the job is suspended",
-        event: conditions::SUSPENDED_MESSAGE,
+        event: SUSPENDED_MESSAGE,
     };
     pause_job(observed, step, &pause);
-    queueing::leave_while_suspended(observed, step);
 }
 
 /// Why a job has no pods, and continues later.

@@ -25,6 +25,7 @@ mod loss;
 mod observed;
 mod outcome;
 mod phase;
+mod planning;
 mod queueing;
 mod replicas;
 mod reported;
@@ -61,6 +62,7 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
     }
     if step.status.has_ended() {
         ending::clean_up(observed, &mut step);
+        queueing::finish(observed, &mut step);
     }
     step.actions.extend(delete_unlabeled(observed));
     failures::requeue_for_waiting(observed, &mut step);
@@ -97,6 +99,7 @@ fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes
     }
     if observed.job.spec.suspend {
         ending::suspend_job(observed, step);
+        queueing::leave_while_suspended(observed, step);
         return;
     }
     ending::check_deadline(observed, step);

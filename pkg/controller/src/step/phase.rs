@@ -8,6 +8,9 @@ use super::{
     outcome::{EventRecord, Step},
 };
 
+/// Message of a suspended job.
+pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";
+
 /// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
 /// status is written. See docs/decisions/0002.
 pub(super) fn finish_job(

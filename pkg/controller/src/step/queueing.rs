@@ -2,28 +2,25 @@
 //! once pods are gone. See docs/decisions/0037.
 
 mod admission;
+mod base_quota;
 mod drafts;
 mod replica_quota;
 mod slots;
+mod workloads;
 
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, find_condition};
 use di_plan::{PodView, WorkloadView, build_placements, patch_finished};
 
 pub(super) use self::{admission::admit_or_hold, replica_quota::assign_quota, slots::Slots};
-use self::{admission::find_template, drafts::own_workloads, replica_quota::workload_of};
+use self::{
+    admission::find_template,
+    workloads::{base_name, clear_quota, delete_workloads, own_workloads, workload_of},
+};
 use super::{
     learner_groups::group_owner_entry,
     observed::Observed,
     outcome::{Action, Step},
 };
-
-/// Takes the quota from all replicas of a job that is stopped.
-fn clear_quota(step: &mut Step) {
-    step.status.queueing = None;
-    for entry in &mut step.status.plan {
-        (entry.queue, entry.placement) = (None, None);
-    }
-}
 
 /// Gives up the quota and the place in the queue of a suspended job. The Workloads are deleted once
 /// no pod is left.
@@ -51,23 +48,13 @@ pub(super) fn finish(observed: &Observed, step: &mut Step) {
     } else {
         "the job has failed"
     };
-    let base = drafts::base_name(observed);
+    let base = base_name(observed);
     let running = own_workloads(observed).find(|workload| workload.name == base);
     if let Some(workload) = running.filter(|workload| !workload.is_true("Finished")) {
         let patch = patch_finished(workload, has_succeeded, message, observed.now);
         step.actions.push(Action::PatchWorkloadStatus(patch));
     }
     delete_workloads(observed, step, |workload| workload.name != base);
-}
-
-/// Deletes the Workloads of the job that `is_deleted` selects.
-fn delete_workloads(
-    observed: &Observed,
-    step: &mut Step,
-    is_deleted: impl Fn(&WorkloadView) -> bool,
-) {
-    let deleted = own_workloads(observed).filter(|workload| is_deleted(workload));
-    step.actions.extend(deleted.map(Action::delete_workload));
 }
 
 /// Returns reason and message if the job, or one of its replicas, waits for quota.

@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use di_api::{EntryState, Phase, PlanEntry, QueueState, Reason, Role, names};
+use di_api::{EntryState, Phase, PlanEntry, QueueState, Reason, names};
 use di_plan::{
-    PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_deleted, drop_failed_history,
-    find_entry, group_members, propagate_to_members, replace, sync_declared, trim_history,
+    PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_failed_history, find_entry,
+    propagate_to_members, replace, sync_declared, trim_history,
 };
 use kube::ResourceExt;
 
@@ -21,6 +21,7 @@ use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step, join_names},
     phase::finish_job,
+    planning::drop_deleted_entries,
     queueing::{Slots, assign_quota},
     reported::{awaiting_report, evaluate_reported},
 };
@@ -88,44 +89,6 @@ pub(super) fn reconcile_replicas(
     }
     delete_unused_services(observed, &plan, step);
     step.status.plan = plan;
-}
-
-/// Updates the plan of a job that has no pods.
-pub(super) fn plan_without_pods(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {
-    let mut plan = std::mem::take(&mut step.status.plan);
-    propagate_to_members(&mut plan);
-    sync_declared(
-        &observed.job,
-        &mut plan,
-        &observed.pods,
-        suffixes,
-        observed.now,
-    );
-    reconcile_learner_groups(observed, &mut plan, step, suffixes);
-    trim_history(&mut plan);
-    drop_deleted_entries(observed, &mut plan, step);
-    step.status.plan = plan;
-}
-
-/// Drops the entries of deleted replicas from the plan.
-///
-/// An entry is dropped only after a live read has shown that its pod is gone, else the pod would
-/// reappear as an orphan.
-fn drop_deleted_entries(observed: &Observed, plan: &mut Vec<PlanEntry>, step: &mut Step) {
-    let exists =
-        |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
-    let has_existing_member =
-        |name: &str| group_members(plan, name).any(|member| exists(&member.name));
-    let deleted = plan
-        .iter()
-        .filter(|entry| !entry.is_wanted() && !exists(&entry.name))
-        .filter(|entry| entry.role != Role::Aggregator || !has_existing_member(&entry.name));
-    let unverified = deleted.filter(|entry| !observed.live_reads.contains_key(&entry.name));
-    step.needs_live_read
-        .extend(unverified.map(|entry| entry.name.clone()));
-    drop_deleted(plan, |name| {
-        exists(name) || observed.live_reads.get(name) != Some(&false)
-    });
 }
 
 /// Deletes services without a plan entry and without a pod. A reconcile with a stale cache may have

@@ -214,7 +214,7 @@ fn message_says_what_is_lacking() {
 }
 
 #[test]
-fn each_pod_set_gets_the_first_flavor_that_fits() {
+fn pod_set_gets_the_first_flavor_that_fits() {
     let flavors: &[(&str, &[(&str, &str)])] = &[
         ("spot", &[("cpu", "2"), (GPU, "0"), (PODS, "9")]),
         ("reserved", &[("cpu", "8"), (GPU, "1"), (PODS, "2")]),

@@ -6,7 +6,7 @@ use crate::output::{
     rows::{one_line, or_none},
 };
 
-use super::screen::{Field, plain_cell};
+use super::cells::{Field, plain_cell};
 
 /// The fields of the block `Queue`. Empty if the job is in no queue of Kueue.
 pub fn queue_fields(job: &Job) -> Vec<Field> {

@@ -13,6 +13,7 @@ use crate::output::{
 };
 
 use super::{
+    cells::{Cell, Field, plain_cell},
     queue_fields::queue_fields,
     tree::{Line, ready_count, tree_lines},
 };
@@ -47,11 +48,6 @@ const CONDITION_ORDER: [&str; 7] = [
     "ReplicasReady",
     "Admitted",
 ];
-
-/// A text and its tone.
-pub type Cell = (String, Option<Tone>);
-/// The name of a field and its lines.
-pub type Field = (&'static str, Vec<Cell>);
 
 impl Display for Screen<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -328,11 +324,6 @@ impl Screen<'_> {
             .strftime("%a, %d %b %Y %H:%M:%S %z");
         format!("{date} ({} ago)", format_age(at, self.now))
     }
-}
-
-/// A cell without a tone.
-pub fn plain_cell(text: impl Display) -> Cell {
-    (text.to_string(), None)
 }
 
 fn pair_cells(map: &Value) -> Vec<Cell> {

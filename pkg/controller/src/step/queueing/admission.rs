@@ -12,13 +12,14 @@ use di_plan::{
 use super::{
     super::{
         ending::{Pause, pause_job},
+        learner_groups::missing_template,
         observed::Observed,
         outcome::{Action, EventRecord, Step},
         phase::finish_job,
-        replicas::plan_without_pods,
+        planning::plan_without_pods,
     },
-    clear_quota, delete_workloads,
-    drafts::{base_name, draft_base, is_name_taken, own_workloads},
+    drafts::draft_base,
+    workloads::{base_name, clear_quota, delete_workloads, is_name_taken, own_workloads},
 };
 
 /// Returns true if the pods of the job may run. Else the job waits in its queue without pods.
@@ -91,7 +92,7 @@ fn describe_wait(
     queue: &str,
 ) -> (Reason, String) {
     let Some(workload) = workload else {
-        let problem = super::super::learner_groups::missing_template(
+        let problem = missing_template(
             observed,
             observed
                 .job

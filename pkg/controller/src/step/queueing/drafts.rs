@@ -2,30 +2,14 @@
 
 use di_api::{Origin, PlanEntry, Role, names};
 use di_plan::{
-    WorkloadDraft, WorkloadView, base_workload_name, build_pod_sets, group_members,
-    is_group_complete, replica_workload_name,
+    WorkloadDraft, build_pod_sets, group_members, is_group_complete, replica_workload_name,
 };
 use kube::ResourceExt;
 
-use super::super::{learner_groups::group_owner_entry, observed::Observed};
-
-/// Name of the Workload of the coordinator and the declared replicas.
-pub(super) fn base_name(observed: &Observed) -> String {
-    base_workload_name(&observed.job.name_any(), observed.job_uid())
-}
-
-/// Workloads of the job that are not being deleted.
-pub(super) fn own_workloads(observed: &Observed) -> impl Iterator<Item = &WorkloadView> {
-    let uid = observed.job_uid();
-    let all = observed.queue.workloads.iter();
-    all.filter(move |workload| workload.owner.as_deref() == Some(uid) && !workload.deleting)
-}
-
-/// Whether a Workload of this name exists, also one of another owner or one that is being deleted.
-pub(super) fn is_name_taken(observed: &Observed, name: &str) -> bool {
-    let mut all = observed.queue.workloads.iter();
-    all.any(|workload| workload.name == name)
-}
+use super::{
+    super::{learner_groups::group_owner_entry, observed::Observed},
+    workloads::base_name,
+};
 
 /// The Workload of the coordinator and the declared replicas; of all replicas if added ones wait
 /// for the whole job. `None` until all of its pods are known.

@@ -1,15 +1,14 @@
 //! The quota of each replica of an admitted job: a share of the quota of the whole job, or quota of
 //! its own.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 
-use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
+use di_api::{PlanEntry, QueueState, QueueingStatus, Reason, Role};
 use di_cache::QueueApi;
 use di_plan::{
-    PodView, Suffixes, WorkloadView, build_placements, patch_pods_ready, patch_reclaimable,
-    pod_set_name, release_quota, replace, replica_workload_name,
+    PodView, Suffixes, WorkloadView, build_placements, patch_pods_ready, pod_set_name,
+    release_quota, replace, replica_workload_name,
 };
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
@@ -19,20 +18,10 @@ use super::{
         outcome::{Action, EventRecord, Step, join_names},
     },
     admission::{find_flavors, find_template, offer},
-    drafts::{
-        base_name, draft_replica, is_name_taken, own_workloads, replicas_have_own_quota,
-        unit_entries,
-    },
+    base_quota::{is_unit, reclaim_quota, share_base_quota},
+    drafts::{draft_replica, replicas_have_own_quota, unit_entries},
+    workloads::{base_name, delete_workloads, is_name_taken, own_workloads, workload_of},
 };
-
-/// The Workload of a replica with quota of its own.
-pub(super) fn workload_of<'a>(
-    observed: &'a Observed,
-    owner: &PlanEntry,
-) -> Option<&'a WorkloadView> {
-    let name = replica_workload_name(&base_name(observed), owner);
-    own_workloads(observed).find(|workload| workload.name == name)
-}
 
 /// Gives each replica its quota, or lets it wait without a pod. Gives back what is not needed.
 pub(in crate::step) fn assign_quota(
@@ -49,7 +38,7 @@ pub(in crate::step) fn assign_quota(
     let is_served = matches!(observed.queue.api, QueueApi::Served(_));
     let base = own_workloads(observed).find(|workload| workload.name == queueing.workload);
     if let Some(base) = base.filter(|_| is_served) {
-        reclaim(observed, plan, &mut queueing, base, step);
+        reclaim_quota(observed, plan, &mut queueing, base, step);
         share_base_quota(plan, &queueing, base);
     }
     queue_others(plan);
@@ -66,142 +55,8 @@ pub(in crate::step) fn assign_quota(
     step.status.queueing = Some(queueing);
 }
 
-/// Whether an entry is a replica, or the aggregator of a learner group, that the job wants.
-fn is_unit(entry: &PlanEntry) -> bool {
-    entry.is_wanted() && !entry.done && entry.role != Role::DdpLearner
-}
-
 fn needs_own_quota(entry: &PlanEntry) -> bool {
     is_unit(entry) && entry.queue.is_some()
-}
-
-/// Whether an entry uses quota of the whole job.
-fn is_in_base(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
-    entry.placement.is_some() && group_owner_entry(plan, entry).queue.is_none()
-}
-
-/// Counts entries by the pod set of their placement.
-fn count_pod_sets<'a>(
-    queueing: &'a QueueingStatus,
-    entries: impl Iterator<Item = &'a PlanEntry>,
-) -> BTreeMap<&'a str, i32> {
-    let mut counts = BTreeMap::new();
-    for placement in entries.filter_map(|entry| placement_of(queueing, entry)) {
-        *counts.entry(placement.pod_set.as_str()).or_default() += 1;
-    }
-    counts
-}
-
-/// The placement of an entry.
-pub(super) fn placement_of<'a>(
-    queueing: &'a QueueingStatus,
-    entry: &PlanEntry,
-) -> Option<&'a Placement> {
-    queueing
-        .placements
-        .get(usize::try_from(entry.placement?).ok()?)
-}
-
-/// Gives back the quota of replicas of the whole job that are done or removed, once their pods are
-/// gone. The status has the numbers first, so that no new replica takes that quota meanwhile.
-fn reclaim(
-    observed: &Observed,
-    plan: &[PlanEntry],
-    queueing: &mut QueueingStatus,
-    base: &WorkloadView,
-    step: &mut Step,
-) {
-    let members = || plan.iter().filter(|entry| is_in_base(plan, entry));
-    let is_active = |entry: &&PlanEntry| {
-        observed
-            .own_pod(&entry.name)
-            .is_some_and(PodView::is_active)
-    };
-    let wanted = members().filter(|entry| entry.is_wanted() && !entry.done);
-    let wanted = count_pod_sets(queueing, wanted);
-    let active = count_pod_sets(queueing, members().filter(is_active));
-    // The replicas of a lost status, and those without a place yet, get theirs first.
-    let all_have_quota = plan.iter().all(|entry| {
-        let has_quota = entry.placement.is_some() || group_owner_entry(plan, entry).queue.is_some();
-        has_quota || !entry.is_wanted() || entry.done
-    });
-    let assignments = base
-        .admission
-        .iter()
-        .flat_map(|all| &all.pod_set_assignments);
-    let mut reclaimed = queueing.reclaimed.clone();
-    for assignment in assignments.filter(|set| set.name != Role::Coordinator.label()) {
-        let name = assignment.name.as_str();
-        let of = |counts: &BTreeMap<&str, i32>| counts.get(name).copied().unwrap_or(0);
-        let unused = assignment.count.unwrap_or(0) - of(&wanted).max(of(&active));
-        let known = reclaimed.entry(name.to_owned()).or_default();
-        let stored = base.reclaimable.get(name).copied().unwrap_or(0);
-        *known = stored.max(*known);
-        if all_have_quota {
-            *known = unused.max(*known);
-        }
-    }
-    reclaimed.retain(|_, count| *count > 0);
-    if reclaimed != base.reclaimable {
-        let patch = patch_reclaimable(base, &reclaimed);
-        step.actions.push(Action::PatchWorkloadStatus(patch));
-    }
-    queueing.reclaimed = reclaimed;
-}
-
-/// Gives replicas without quota that of the whole job, as far as it goes.
-fn share_base_quota(plan: &mut [PlanEntry], queueing: &QueueingStatus, base: &WorkloadView) {
-    let members = plan.iter().filter(|entry| is_in_base(plan, entry));
-    let used = count_pod_sets(
-        queueing,
-        members.filter(|entry| entry.is_wanted() && !entry.done),
-    );
-    let mut free = BTreeMap::new();
-    for assignment in base
-        .admission
-        .iter()
-        .flat_map(|all| &all.pod_set_assignments)
-    {
-        let name = assignment.name.as_str();
-        let of = |counts: &BTreeMap<&str, i32>| counts.get(name).copied().unwrap_or(0);
-        let reclaimed = queueing.reclaimed.get(name).copied().unwrap_or(0);
-        free.insert(name, assignment.count.unwrap_or(0) - reclaimed - of(&used));
-    }
-    // Declared replicas come first: the quota was requested for them.
-    let mut units: Vec<usize> = (0..plan.len()).filter(|i| is_unit(&plan[*i])).collect();
-    units.sort_by_key(|i| plan[*i].origin == di_api::Origin::Requested);
-    for i in units {
-        if plan[i].queue.is_some() {
-            continue;
-        }
-        let Some(entries) = unit_entries(plan, &plan[i]) else {
-            continue;
-        };
-        let missing = entries.iter().filter(|entry| entry.placement.is_none());
-        let missing: Vec<_> = missing.map(|e| (e.name.clone(), pod_set_name(e))).collect();
-        let mut remaining = free.clone();
-        let has_place = missing.iter().all(|(_, pod_set)| {
-            let free = remaining.get_mut(pod_set.as_str());
-            free.is_some_and(|free| {
-                *free -= 1;
-                *free >= 0
-            })
-        });
-        if !has_place {
-            continue;
-        }
-        free = remaining;
-        let position = |name: &str| {
-            let mut all = queueing.placements.iter();
-            all.position(|placement| placement.pod_set == name)
-        };
-        let missing: HashMap<_, _> = missing.into_iter().collect();
-        for entry in plan.iter_mut() {
-            if let Some(pod_set) = missing.get(&entry.name) {
-                entry.placement = position(pod_set).and_then(|i| i32::try_from(i).ok());
-            }
-        }
-    }
 }
 
 /// Lets replicas without quota wait for quota of their own.
@@ -392,7 +247,7 @@ fn delete_unneeded(
     let needed: HashSet<String> = needed
         .map(|owner| replica_workload_name(&base, owner))
         .collect();
-    super::delete_workloads(observed, step, |workload| {
+    delete_workloads(observed, step, |workload| {
         workload.name != queueing.workload && !needed.contains(&workload.name)
     });
 }

@@ -8,8 +8,8 @@ use di_plan::{PodView, WorkloadView, replica_workload_name};
 
 use super::{
     super::{learner_groups::group_owner_entry, observed::Observed, outcome::Step},
-    drafts::{base_name, own_workloads},
-    replica_quota::placement_of,
+    base_quota::placement_of,
+    workloads::{base_name, own_workloads},
 };
 
 /// Workload and pod set.
@@ -80,7 +80,7 @@ impl Slots {
             QueueApi::Served(_) if self.has_unknown_pod => return false,
             QueueApi::Served(_) => {}
             QueueApi::Unknown => return false,
-            // Nobody counts the quota of a running job any more.
+            // Kueue no longer counts the quota of the job.
             QueueApi::NotServed | QueueApi::Forbidden => return true,
         }
         let Some(free) = self.free.get_mut(&key).filter(|free| **free > 0) else {

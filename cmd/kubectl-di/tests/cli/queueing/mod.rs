@@ -1,0 +1,4 @@
+//! Queues of Kueue.
+
+mod install;
+mod list;

@@ -1,0 +1,50 @@
+//! Parts of the plan that do not depend on running pods.
+
+use di_api::{PlanEntry, Role};
+use di_plan::{
+    Suffixes, drop_deleted, group_members, propagate_to_members, sync_declared, trim_history,
+};
+
+use super::{learner_groups::reconcile_learner_groups, observed::Observed, outcome::Step};
+
+/// Updates the plan of a job that has no pods.
+pub(super) fn plan_without_pods(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {
+    let mut plan = std::mem::take(&mut step.status.plan);
+    propagate_to_members(&mut plan);
+    sync_declared(
+        &observed.job,
+        &mut plan,
+        &observed.pods,
+        suffixes,
+        observed.now,
+    );
+    reconcile_learner_groups(observed, &mut plan, step, suffixes);
+    trim_history(&mut plan);
+    drop_deleted_entries(observed, &mut plan, step);
+    step.status.plan = plan;
+}
+
+/// Drops the entries of deleted replicas from the plan.
+///
+/// An entry is dropped only after a live read has shown that its pod is gone, else the pod would
+/// reappear as an orphan.
+pub(super) fn drop_deleted_entries(
+    observed: &Observed,
+    plan: &mut Vec<PlanEntry>,
+    step: &mut Step,
+) {
+    let exists =
+        |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
+    let has_existing_member =
+        |name: &str| group_members(plan, name).any(|member| exists(&member.name));
+    let deleted = plan
+        .iter()
+        .filter(|entry| !entry.is_wanted() && !exists(&entry.name))
+        .filter(|entry| entry.role != Role::Aggregator || !has_existing_member(&entry.name));
+    let unverified = deleted.filter(|entry| !observed.live_reads.contains_key(&entry.name));
+    step.needs_live_read
+        .extend(unverified.map(|entry| entry.name.clone()));
+    drop_deleted(plan, |name| {
+        exists(name) || observed.live_reads.get(name) != Some(&false)
+    });
+}
