@@ -23,11 +23,7 @@ use super::{
 };
 
 /// Returns true if the pods of the job may run. Else the job waits in its queue without pods.
-pub(in crate::step) fn admit_or_hold(
-    observed: &Observed,
-    step: &mut Step,
-    suffixes: &mut dyn Suffixes,
-) -> bool {
+pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) -> bool {
     let Some(queue) = observed.job.queue_name() else {
         leave_queue(observed, step);
         return true;

@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Gives each replica its quota, or lets it wait without a pod. Gives back what is not needed.
-pub(in crate::step) fn assign_quota(
+pub fn assign_quota(
     observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,

@@ -17,7 +17,7 @@ type SlotKey = (String, String);
 
 /// Numbers of pods that may be created. A terminating pod uses its place until it is gone, so its
 /// replacement waits.
-pub(in crate::step) struct Slots {
+pub struct Slots {
     /// Name of the base Workload. `None` without a queue.
     base: Option<String>,
     api: QueueApi,
@@ -29,7 +29,7 @@ pub(in crate::step) struct Slots {
 
 impl Slots {
     /// The places that the existing pods leave free.
-    pub(in crate::step) fn new(observed: &Observed, plan: &[PlanEntry], step: &Step) -> Self {
+    pub fn new(observed: &Observed, plan: &[PlanEntry], step: &Step) -> Self {
         let Some(queueing) = &step.status.queueing else {
             return Self {
                 base: None,
@@ -64,12 +64,7 @@ impl Slots {
     }
 
     /// Takes a place for the pod of an entry. Returns false if there is none.
-    pub(in crate::step) fn take(
-        &mut self,
-        plan: &[PlanEntry],
-        entry: &PlanEntry,
-        step: &Step,
-    ) -> bool {
+    pub fn take(&mut self, plan: &[PlanEntry], entry: &PlanEntry, step: &Step) -> bool {
         let Some(base) = &self.base else {
             return true;
         };
