@@ -201,11 +201,18 @@ mod tests {
     use super::*;
 
     const USER_GUIDE: &str = include_str!("../../../docs/user-guide.md");
-    const CHINESE: &str = include_str!("../../../docs/user-guide.zh.md");
+    const SHARED_CLUSTER: &str = include_str!("../../../docs/shared-cluster.md");
+    /// Pages and their translations.
+    const PAGES: [(&str, &str); 2] = [
+        (USER_GUIDE, include_str!("../../../docs/user-guide.zh.md")),
+        (
+            SHARED_CLUSTER,
+            include_str!("../../../docs/shared-cluster.zh.md"),
+        ),
+    ];
 
     #[test]
-    fn user_guides_have_same_blocks_under_same_headings() {
-        assert_eq!(blocks(USER_GUIDE).unwrap(), blocks(CHINESE).unwrap());
+    fn translations_have_same_blocks_under_same_headings() {
         // The depth of each heading, and the number of blocks above it.
         let outline = |page: &str| {
             let mut fences = 0;
@@ -219,18 +226,22 @@ mod tests {
             }
             outline
         };
-        assert_eq!(outline(USER_GUIDE), outline(CHINESE));
+        for (page, chinese) in PAGES {
+            assert_eq!(blocks(page).unwrap(), blocks(chinese).unwrap());
+            assert_eq!(outline(page), outline(chinese));
+        }
     }
 
     #[test]
-    fn user_guide_parses_and_shows_every_command() {
-        let steps = steps(USER_GUIDE).unwrap();
+    fn guides_parse_and_show_every_command() {
+        let pages = [USER_GUIDE, SHARED_CLUSTER].into_iter();
+        let steps: Vec<_> = pages.flat_map(|page| steps(page).unwrap()).collect();
         let words = steps.iter().flat_map(|step| {
             let verbs = step.script.split("kubectl di ").skip(1);
             verbs.filter_map(|verb| verb.split_whitespace().next())
         });
         let shown: BTreeSet<_> = words.collect();
-        let verbs = "completion create describe doctor events exec failures get install logs pause port-forward replicas restart \
+        let verbs = "completion create describe doctor events exec failures get install logs pause port-forward queue replicas restart \
                      resume start status suspend top uninstall upgrade validate version wait";
         assert_eq!(shown, verbs.split_whitespace().collect());
     }
@@ -241,7 +252,10 @@ mod tests {
             let heading = heading.to_lowercase().replace(' ', "-");
             heading.replace([',', '，', '、', '。'], "")
         };
-        for page in [USER_GUIDE, CHINESE] {
+        for page in PAGES
+            .into_iter()
+            .flat_map(|(page, chinese)| [page, chinese])
+        {
             let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
             let headings: Vec<_> = headings.map(anchor).collect();
             let contents = page.lines().filter_map(|line| line.strip_prefix("- ["));

@@ -15,8 +15,11 @@ use tokio::{
     time::timeout,
 };
 
+use crate::queueing::start_queues;
+
 const README: &str = include_str!("../../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
+const SHARED_CLUSTER: &str = include_str!("../../../../docs/shared-cluster.md");
 /// Much longer than any command takes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -158,6 +161,49 @@ async fn readme_commands_run_the_job() {
     .await;
 }
 
+/// Runs the commands of a page, and compares what they print, after `everywhere` has replaced what
+/// depends on the cluster.
+async fn run_page(ns: &Namespace, page: &str, everywhere: impl Fn(String) -> String) {
+    let shell = Shell::new(ns).await;
+    let mut running = None;
+    for step in steps(page).unwrap() {
+        let printed = match step.rule {
+            Rule::NotRun => continue,
+            Rule::Until(text) => {
+                shell.watch_until(step.script, text).await.end().await;
+                continue;
+            }
+            Rule::WhileNext(text) => {
+                running = Some(shell.watch_until(step.script, text).await);
+                continue;
+            }
+            Rule::FailsHere(text) => {
+                let printed = shell.run_with_code(step.script, 1).await;
+                assert!(printed.contains(text), "{}: {printed}", step.script);
+                continue;
+            }
+            Rule::UntilShown => {
+                let shown = step.shown.unwrap_or_default();
+                let is_so = |printed: &String| is_as_shown(shown, printed);
+                let run = async || everywhere(shell.run_script(step.script).await.1);
+                eventually(step.script, run, is_so).await
+            }
+            Rule::Fails => shell.run_with_code(step.script, 1).await,
+            Rule::Ends => shell.run_with_code(step.script, 0).await,
+        };
+        if let Some(running) = running.take() {
+            running.end().await;
+        }
+        let printed = everywhere(printed);
+        let shown = step.shown.unwrap_or_default();
+        assert!(
+            is_as_shown(shown, &printed),
+            "{}\nshown:\n{shown}\nprinted:\n{printed}",
+            step.script
+        );
+    }
+}
+
 #[tokio::test]
 async fn user_guide_commands_print_the_shown_output() {
     Namespace::with("user-guide", |ns| async move {
@@ -175,44 +221,21 @@ async fn user_guide_commands_print_the_shown_output() {
                 node.replace_all(&printed, "${1}node-1${2}").into_owned()
             })
         };
-        let shell = Shell::new(&ns).await;
-        let mut running = None;
-        for step in steps(USER_GUIDE).unwrap() {
-            let printed = match step.rule {
-                Rule::NotRun => continue,
-                Rule::Until(text) => {
-                    shell.watch_until(step.script, text).await.end().await;
-                    continue;
-                }
-                Rule::WhileNext(text) => {
-                    running = Some(shell.watch_until(step.script, text).await);
-                    continue;
-                }
-                Rule::FailsHere(text) => {
-                    let printed = shell.run_with_code(step.script, 1).await;
-                    assert!(printed.contains(text), "{}: {printed}", step.script);
-                    continue;
-                }
-                Rule::UntilShown => {
-                    let shown = step.shown.unwrap_or_default();
-                    let is_so = |printed: &String| is_as_shown(shown, printed);
-                    let run = async || everywhere(shell.run_script(step.script).await.1);
-                    eventually(step.script, run, is_so).await
-                }
-                Rule::Fails => shell.run_with_code(step.script, 1).await,
-                Rule::Ends => shell.run_with_code(step.script, 0).await,
-            };
-            if let Some(running) = running.take() {
-                running.end().await;
-            }
-            let printed = everywhere(printed);
-            let shown = step.shown.unwrap_or_default();
-            assert!(
-                is_as_shown(shown, &printed),
-                "{}\nshown:\n{shown}\nprinted:\n{printed}",
-                step.script
-            );
-        }
+        run_page(&ns, USER_GUIDE, everywhere).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn shared_cluster_commands_print_the_shown_output() {
+    Namespace::with("shared-cluster", |ns| async move {
+        let _controller = start_queues(&ns).await;
+        // The stand-in serves no positions.
+        let everywhere = |printed: String| {
+            let printed = printed.replace(&ns.name, "default");
+            printed.replace("<unknown>", "0        ")
+        };
+        run_page(&ns, SHARED_CLUSTER, everywhere).await;
     })
     .await;
 }

@@ -78,6 +78,12 @@ async fn install_kueue() {
         .unwrap();
 }
 
+/// Admits and preempts the jobs of a namespace until the result is dropped.
+pub(crate) async fn start_queues(ns: &Namespace) -> Option<QueueController> {
+    prepare_cluster().await;
+    (!is_kueue_installed()).then(|| QueueController::start(ns.client.clone(), &ns.name, VERSION))
+}
+
 /// A ClusterQueue with one flavor, and its LocalQueue in the namespace of a test.
 struct TestQueue {
     ns: Namespace,
@@ -89,15 +95,14 @@ struct TestQueue {
 impl TestQueue {
     /// Creates the queue with this CPU quota. All pods of the tests request 10m.
     async fn create(ns: &Namespace, cpu: &str, node_labels: &[(&str, &str)]) -> Self {
-        prepare_cluster().await;
+        let controller = start_queues(ns).await;
         // Other tests have other queues.
         let (client, name) = (&ns.client, ns.name.as_str());
         let quotas = [("cpu", cpu), ("memory", "1Gi")];
         let flavors = [(name, quotas.as_slice())];
         let queue = Self {
             monitor: QuotaMonitor::start(client, name, VERSION),
-            _controller: (!is_kueue_installed())
-                .then(|| QueueController::start(client.clone(), name, VERSION)),
+            _controller: controller,
             ns: ns.clone(),
         };
         create(client, flavor(name, node_labels)).await;
