@@ -59,6 +59,9 @@ pub struct QueueingStatus {
 pub struct Placement {
     /// Name of the pod set.
     pub pod_set: String,
+    /// Hash of the template of the pods that were admitted. Pods with another one need other quota.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub template: String,
     /// Names of the flavors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flavors: Vec<String>,

@@ -146,9 +146,13 @@ impl Error {
         matches!(self, Self::JobGone) || self.api_status().is_some_and(namespace_is_terminating)
     }
 
-    /// Maps "forbidden" in the response to a request to Kueue's API to [`Error::KueueForbidden`].
+    /// Maps a missing right in the response to a request to Kueue's API to
+    /// [`Error::KueueForbidden`]. Webhooks, quotas and terminating namespaces forbid requests too.
     pub(crate) fn map_kueue_forbidden(self) -> Self {
-        if !self.api_status().is_some_and(Status::is_forbidden) {
+        let lacks_right = |status: &Status| {
+            status.is_forbidden() && status.message.contains("is forbidden: User ")
+        };
+        if !self.api_status().is_some_and(lacks_right) {
             return self;
         }
         match self {

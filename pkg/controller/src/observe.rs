@@ -6,11 +6,12 @@ use std::{
 };
 
 use di_cache::{JobRef, Key, QueueApi, View, kueue_resource};
-use di_plan::{PodView, RandomSuffixes, controlling_job};
+use di_plan::{FlavorView, PodView, RandomSuffixes, controlling_job};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DynamicObject};
+use serde::Deserialize;
 
 use crate::{
     Error, Observed, ObservedQueue, Step,
@@ -158,8 +159,13 @@ pub(crate) async fn read_flavors(
         let operation = || format!("get resourceflavors/{name}");
         let flavor = context.get("resourceflavors", operation, api.get(&name));
         let flavor = flavor.await.map_err(Error::map_kueue_forbidden)?;
-        let view = serde_json::from_value(flavor.data["spec"].clone()).unwrap_or_default();
-        observed.queue.flavors.insert(name, view);
+        let spec = Option::<FlavorView>::deserialize(&flavor.data["spec"]);
+        let spec = spec.map_err(|error| Error::Api {
+            operation: operation(),
+            source: Box::new(kube::Error::SerdeError(error)),
+        })?;
+        let spec = spec.unwrap_or_default();
+        observed.queue.flavors.insert(name, spec);
     }
     Ok(())
 }

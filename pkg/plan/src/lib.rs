@@ -38,5 +38,6 @@ pub use queueing::{
 };
 pub use view::{
     Admission, CrashLoop, DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
-    PodSetAssignment, PodView, RestartPolicy, ServiceView, Stage, WorkloadView, controlling_job,
+    PodSetAssignment, PodSetSummary, PodView, RestartPolicy, ServiceView, Stage, WorkloadSummary,
+    WorkloadView, controlling_job,
 };

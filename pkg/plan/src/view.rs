@@ -17,7 +17,9 @@ pub use owner::controlling_job;
 pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};
 pub use service::ServiceView;
 pub use status::{End, PodPhase, RestartPolicy};
-pub use workload::{Admission, DRAFT_HASH_ANNOTATION, PodSetAssignment, WorkloadView};
+pub use workload::{
+    Admission, PodSetAssignment, PodSetSummary, SUMMARY_ANNOTATION, WorkloadSummary, WorkloadView,
+};
 
 #[cfg(test)]
 mod tests;

@@ -64,6 +64,7 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
         ending::clean_up(observed, &mut step);
         queueing::finish(observed, &mut step);
     }
+    queueing::drop_unusable_actions(observed, &mut step);
     step.actions.extend(delete_unlabeled(observed));
     failures::requeue_for_waiting(observed, &mut step);
     counts::set_counts(observed, &mut step.status);

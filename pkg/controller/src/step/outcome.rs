@@ -31,6 +31,12 @@ impl Step {
         !self.needs_live_read.is_empty() || !self.needs_flavors.is_empty()
     }
 
+    /// Returns true if an action changes the status of the Workload with this name.
+    pub(super) fn patches_workload(&self, name: &str) -> bool {
+        let is_patch = |action: &Action| matches!(action, Action::PatchWorkloadStatus(patch) if patch.name == name);
+        self.actions.iter().any(is_patch)
+    }
+
     pub(crate) fn requeue_within(&mut self, delay: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
     }
@@ -115,8 +121,20 @@ impl Action {
         match self {
             Self::CreatePod(entry) => Some(("pods", entry.name.clone())),
             Self::CreateService(entry) => Some(("services", entry.name.clone())),
+            Self::CreateWorkload(draft) => Some(("workloads", draft.name.clone())),
             _ => None,
         }
+    }
+
+    /// Returns true if the action writes a Workload of Kueue.
+    pub(super) fn is_for_workload(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateWorkload(_)
+                | Self::UpdateWorkload { .. }
+                | Self::PatchWorkloadStatus(_)
+                | Self::DeleteWorkload { .. }
+        )
     }
 
     pub(super) fn delete_pod(pod: &PodView) -> Self {

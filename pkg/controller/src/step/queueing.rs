@@ -9,11 +9,12 @@ mod slots;
 mod workloads;
 
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, find_condition};
-use di_plan::{PodView, WorkloadView, build_placements, patch_finished};
+use di_cache::QueueApi;
+use di_plan::{PodView, patch_finished};
 
 pub(super) use self::{admission::admit_or_hold, replica_quota::assign_quota, slots::Slots};
 use self::{
-    admission::find_template,
+    replica_quota::find_conflict,
     workloads::{base_name, clear_quota, delete_workloads, own_workloads, workload_of},
 };
 use super::{
@@ -43,15 +44,15 @@ pub(super) fn finish(observed: &Observed, step: &mut Step) {
         return;
     }
     let has_succeeded = step.status.phase == Some(Phase::Succeeded);
-    let message = if has_succeeded {
-        "the job has succeeded"
+    let (reason, message) = if has_succeeded {
+        ("Succeeded", "the job has succeeded")
     } else {
-        "the job has failed"
+        ("Failed", "the job has failed")
     };
     let base = base_name(observed);
     let running = own_workloads(observed).find(|workload| workload.name == base);
     if let Some(workload) = running.filter(|workload| !workload.is_true("Finished")) {
-        let patch = patch_finished(workload, has_succeeded, message, observed.now);
+        let patch = patch_finished(workload, reason, message, observed.now);
         step.actions.push(Action::PatchWorkloadStatus(patch));
     }
     delete_workloads(observed, step, |workload| workload.name != base);
@@ -75,8 +76,7 @@ pub(super) fn waiting_problem(
     let mut waiting = status.plan.iter().filter(is_waiting);
     let first = waiting.next()?;
     let workload = workload_of(observed, group_owner_entry(&status.plan, first));
-    if let Some(conflict) = workload.and_then(|workload| find_conflict(observed, status, workload))
-    {
+    if let Some(conflict) = workload.and_then(find_conflict) {
         return Some((
             Reason::FlavorConflict,
             format!("{} cannot start: {conflict}", first.name),
@@ -92,17 +92,9 @@ pub(super) fn waiting_problem(
     Some((Reason::QueueWaiting, message))
 }
 
-/// Returns why the pods of an admitted Workload cannot be created.
-fn find_conflict(
-    observed: &Observed,
-    status: &DIJobStatus,
-    workload: &WorkloadView,
-) -> Option<String> {
-    let queue = observed
-        .job
-        .queue_name()
-        .filter(|_| workload.is_admitted())?;
-    let template = |pod_set: &str| find_template(&observed.job, &status.plan, pod_set);
-    let built = build_placements(workload, queue, &observed.queue.flavors, template);
-    built.err().map(|conflict| conflict.0)
+/// Drops the actions for Workloads while Kueue cannot be used: they would do nothing.
+pub(super) fn drop_unusable_actions(observed: &Observed, step: &mut Step) {
+    if !matches!(observed.queue.api, QueueApi::Served(_)) {
+        step.actions.retain(|action| !action.is_for_workload());
+    }
 }

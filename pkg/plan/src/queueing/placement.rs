@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use di_api::{Placement, PodTemplate, names::kueue};
+use di_api::{
+    Placement, PodTemplate,
+    names::{self, kueue},
+};
 use k8s_openapi::api::core::v1::Toleration;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::view::{Admission, PodSetAssignment, WorkloadView};
 
@@ -49,6 +53,9 @@ pub fn build_placements<'a>(
     assignments
         .map(|assignment| {
             let mut placement = new_placement(assignment, queue, &admission.cluster_queue);
+            if let Some(written) = workload.summary.pod_sets.get(&assignment.name) {
+                placement.template.clone_from(&written.template);
+            }
             for name in &placement.flavors.clone() {
                 let flavor = flavors.get(name).cloned().unwrap_or_default();
                 let what = format!("node label of flavor {name}");
@@ -76,12 +83,16 @@ fn new_placement(assignment: &PodSetAssignment, queue: &str, cluster_queue: &str
         (kueue::CLUSTER_QUEUE_LABEL, cluster_queue),
         (kueue::LOCAL_QUEUE_LABEL, queue),
     ];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    // A longer name is no valid label.
+    let labels = labels
+        .into_iter()
+        .filter(|(_, value)| value.len() <= names::MAX_POD_NAME_LEN)
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let flavors: BTreeSet<&String> = assignment.flavors.values().collect();
     Placement {
         pod_set: assignment.name.clone(),
         flavors: flavors.into_iter().cloned().collect(),
-        labels: labels.into(),
+        labels: labels.collect(),
         ..Placement::default()
     }
 }
@@ -98,7 +109,8 @@ struct PodSetUpdate {
 }
 
 fn check_updates(workload: &WorkloadView, pod_set: &str) -> Vec<PodSetUpdate> {
-    let checks = workload.admission_checks.iter();
+    let checks = workload.admission_fields.get("admissionChecks");
+    let checks = checks.and_then(Value::as_array).into_iter().flatten();
     let updates = checks.filter_map(|check| Vec::deserialize(&check["podSetUpdates"]).ok());
     let updates = updates.flat_map(|updates: Vec<PodSetUpdate>| updates);
     updates.filter(|update| update.name == pod_set).collect()

@@ -1,5 +1,7 @@
 //! Pod sets: the pods of a Workload, grouped by their resources.
 
+use std::hash::Hasher;
+
 use di_api::{DIJob, Origin, PlanEntry, PodTemplate, Role, names};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -14,12 +16,22 @@ pub struct PodSet {
     pub name: String,
     /// Number of pods.
     pub count: i32,
-    /// Their template, without environment variables: they may have secrets, and Kueue needs only
-    /// what the scheduler needs.
+    /// Their template, without ports and environment variables: these differ from pod to pod, may
+    /// have secrets, and Kueue needs only the resources and the constraints of nodes.
     pub template: Value,
 }
 
-/// Name of the pod set of an entry: its role, and the resources that differ from the template.
+impl PodSet {
+    /// A hash of the template. Pods with another template need other quota.
+    pub fn template_hash(&self) -> String {
+        let mut hasher = fnv::FnvHasher::default();
+        hasher.write(self.template.to_string().as_bytes());
+        format!("{:016x}", hasher.finish())
+    }
+}
+
+/// Name of the pod set of an entry: its role, the resources that differ from the template, and the
+/// size of the learner group, since its ddp learners share the other resources by their GPUs.
 pub fn pod_set_name(entry: &PlanEntry) -> String {
     let mut parts = vec![entry.role.label().to_owned()];
     // The resources of an aggregator are those of its ddp learners.
@@ -33,6 +45,9 @@ pub fn pod_set_name(entry: &PlanEntry) -> String {
             let quantity = quantity.as_ref().map(|quantity| quantity.0.to_lowercase());
             parts.extend(quantity.map(|text| format!("{resource}-{}", text.replace('.', "-"))));
         }
+    }
+    if let Some(place) = &entry.ddp {
+        parts.push(format!("of-{}", place.world_size));
     }
     let mut name = parts.join("-");
     name.truncate(names::MAX_POD_NAME_LEN);
@@ -87,13 +102,14 @@ fn pod_set_template(
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         let containers = containers.into_iter().flatten();
         for container in containers.filter_map(Value::as_object_mut) {
-            remove_env(container);
+            remove_unneeded(container);
         }
     }
     Some(json!({"spec": spec}))
 }
 
-fn remove_env(container: &mut Map<String, Value>) {
-    container.remove("env");
-    container.remove("envFrom");
+fn remove_unneeded(container: &mut Map<String, Value>) {
+    for field in ["env", "envFrom", "ports"] {
+        container.remove(field);
+    }
 }

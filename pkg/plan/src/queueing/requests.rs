@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::pod_sets::PodSet;
-use crate::view::{DRAFT_HASH_ANNOTATION, WorkloadView};
+use crate::view::{PodSetSummary, SUMMARY_ANNOTATION, WorkloadSummary, WorkloadView};
 
 /// A served version of the API of Kueue. Later versions are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,18 +54,19 @@ pub struct WorkloadDraft {
 }
 
 impl WorkloadDraft {
-    /// A hash of all fields, for comparison with [`WorkloadView::draft_hash`]. The fields of the
-    /// stored Workload cannot be compared, because Kueue sets defaults.
-    pub fn hash(&self) -> String {
-        let fields = json!([
-            self.queue,
-            self.workload_class,
-            self.pod_class,
-            self.pod_sets
-        ]);
-        let mut hasher = fnv::FnvHasher::default();
-        std::hash::Hasher::write(&mut hasher, fields.to_string().as_bytes());
-        format!("{:016x}", std::hash::Hasher::finish(&hasher))
+    /// What the Workload has in its annotation.
+    pub fn summary(&self) -> WorkloadSummary {
+        let pod_sets = self.pod_sets.iter().map(|set| {
+            let template = set.template_hash();
+            let count = set.count;
+            (set.name.clone(), PodSetSummary { count, template })
+        });
+        WorkloadSummary {
+            queue: self.queue.clone(),
+            workload_class: self.workload_class.clone(),
+            pod_class: self.pod_class.clone(),
+            pod_sets: pod_sets.collect(),
+        }
     }
 }
 
@@ -102,7 +103,7 @@ pub fn new_workload(
     let annotations = [
         ("kueue.x-k8s.io/job-owner-gvk", kind),
         ("kueue.x-k8s.io/job-owner-name", job.name_any()),
-        (DRAFT_HASH_ANNOTATION, draft.hash()),
+        (SUMMARY_ANNOTATION, json!(draft.summary()).to_string()),
     ];
     let index = draft
         .index
@@ -136,7 +137,7 @@ pub fn updated_workload(
     json!({
         "metadata": {
             "resourceVersion": resource_version,
-            "annotations": {(DRAFT_HASH_ANNOTATION): draft.hash()},
+            "annotations": {(SUMMARY_ANNOTATION): json!(draft.summary()).to_string()},
         },
         "spec": workload_spec(draft, version, priority),
     })
@@ -241,18 +242,19 @@ pub fn release_quota(workload: &WorkloadView, now: Timestamp) -> StatusPatch {
             workload, type_, is_true, reason, message, now,
         ));
     }
-    let status = json!({"conditions": conditions, "admissionChecks": workload.admission_checks});
-    StatusPatch::new(workload, "kueue-admission", status)
+    let mut status = workload.admission_fields.clone();
+    status.insert("conditions".to_owned(), json!(conditions));
+    StatusPatch::new(workload, "kueue-admission", status.into())
 }
 
-/// Reports the end of the job, and so returns its quota.
+/// Reports that the pods of the Workload have ended, or cannot be created, and so returns its
+/// quota.
 pub fn patch_finished(
     workload: &WorkloadView,
-    has_succeeded: bool,
+    reason: &str,
     message: &str,
     now: Timestamp,
 ) -> StatusPatch {
-    let reason = if has_succeeded { "Succeeded" } else { "Failed" };
     let condition = new_condition(workload, "Finished", true, reason, message, now);
     let status = json!({"conditions": [condition]});
     StatusPatch::new(workload, "di-orchestrator-finished", status)

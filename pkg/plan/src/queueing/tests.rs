@@ -130,8 +130,8 @@ fn priority_follows_the_version() {
     let created: DynamicObject = serde_json::from_value(json!(created)).unwrap();
     let view = WorkloadView::new(&created).unwrap();
     assert_eq!(
-        (view.draft_hash, view.owner.as_deref()),
-        (draft.hash(), Some("u"))
+        (view.summary, view.owner.as_deref()),
+        (draft.summary(), Some("u"))
     );
 }
 
@@ -146,6 +146,7 @@ fn release_repeats_what_kueue_wrote() {
         let status = json!({
             "conditions": [condition("QuotaReserved", "x"), condition("Admitted", "x"), condition("Evicted", reason), condition("Preempted", "InClusterQueue")],
             "admissionChecks": [{"name": "check", "state": "Ready"}],
+            "requeueState": {"count": 2},
         });
         let patch = release_quota(&view(&json!({}), &status), Timestamp::UNIX_EPOCH);
         assert_eq!(patch.field_manager, "kueue-admission");
@@ -154,6 +155,7 @@ fn release_repeats_what_kueue_wrote() {
         assert_eq!(body["metadata"]["resourceVersion"], "7");
         assert_eq!(body["status"].get("admission"), None);
         assert_eq!(body["status"]["admissionChecks"][0]["name"], "check");
+        assert_eq!(body["status"]["requeueState"]["count"], 2);
         let conditions = body["status"]["conditions"].as_array().unwrap().iter();
         let summary: Vec<_> = conditions
             .map(|c| (c["type"].as_str().unwrap(), c["status"].as_str().unwrap()))
@@ -213,6 +215,15 @@ fn placement_unites_flavors_and_checks() {
     assert_eq!(
         placement["labels"]["kueue.x-k8s.io/local-queue-name"],
         "team"
+    );
+
+    let mut long = workload.clone();
+    long.admission.as_mut().unwrap().cluster_queue = "q".repeat(64);
+    let placements = build_placements(&long, "team", &flavors, |_| None).unwrap();
+    assert!(
+        !placements[0]
+            .labels
+            .contains_key("kueue.x-k8s.io/cluster-queue-name")
     );
 
     let contradiction = view(

@@ -3,14 +3,26 @@ use std::collections::BTreeMap;
 use di_api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{ResourceExt, core::DynamicObject};
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 use super::owner::controlling_job;
 
-/// Annotation of a Workload: hash of the queue, the priority class and the pod sets that the
-/// orchestrator wrote.
-pub const DRAFT_HASH_ANNOTATION: &str = "diengine.opendilab.org/pod-sets";
+/// Annotation of a Workload: its [`WorkloadSummary`] as JSON.
+pub const SUMMARY_ANNOTATION: &str = "diengine.opendilab.org/pod-sets";
+
+/// Fields of the status, besides conditions and admission, that Kueue applies together with the
+/// admission.
+const ADMISSION_FIELDS: [&str; 8] = [
+    "accumulatedPastExecutionTimeSeconds",
+    "admissionChecks",
+    "clusterName",
+    "nominatedClusterNames",
+    "preemptionGates",
+    "requeueState",
+    "schedulingStats",
+    "unhealthyNodes",
+];
 
 /// The part of a Workload of Kueue that this crate needs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,16 +43,52 @@ pub struct WorkloadView {
     pub deleting: bool,
     /// `spec.active`. If false, Kueue admits nothing.
     pub active: bool,
-    /// The annotation [`DRAFT_HASH_ANNOTATION`].
-    pub draft_hash: String,
+    /// What the orchestrator wrote. Empty if the annotation was changed.
+    pub summary: WorkloadSummary,
     /// All conditions.
     pub conditions: Vec<Condition>,
-    /// `status.admissionChecks`, as they are.
-    pub admission_checks: Vec<Value>,
+    /// The other fields of the status that belong to Kueue's admission, as they are.
+    pub admission_fields: Map<String, Value>,
     /// What Kueue admitted.
     pub admission: Option<Admission>,
     /// Numbers of pods by pod set that no longer need their quota.
     pub reclaimable: BTreeMap<String, i32>,
+}
+
+/// What the orchestrator wrote into a Workload. The fields of the stored Workload cannot be
+/// compared, because Kueue sets defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadSummary {
+    /// The LocalQueue.
+    pub queue: String,
+    /// The WorkloadPriorityClass.
+    pub workload_class: Option<String>,
+    /// The PriorityClass.
+    pub pod_class: Option<String>,
+    /// The pod sets by name.
+    pub pod_sets: BTreeMap<String, PodSetSummary>,
+}
+
+/// What the orchestrator wrote into a pod set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodSetSummary {
+    /// Number of pods.
+    pub count: i32,
+    /// Hash of their template.
+    pub template: String,
+}
+
+impl WorkloadSummary {
+    /// Whether pods with the quota of this Workload may run for one that needs `wanted`. Numbers of
+    /// pods may differ.
+    pub fn suits(&self, wanted: &Self) -> bool {
+        let suits = |(name, set): (&String, &PodSetSummary)| {
+            let own = self.pod_sets.get(name);
+            own.is_none_or(|own| own.template == set.template)
+        };
+        self.queue == wanted.queue && wanted.pod_sets.iter().all(suits)
+    }
 }
 
 /// `status.admission` of a Workload.
@@ -70,7 +118,9 @@ impl WorkloadView {
     pub fn new(workload: &DynamicObject) -> Option<Self> {
         let job = workload.labels().get(names::labels::JOB)?.clone();
         let (spec, status) = (&workload.data["spec"], &workload.data["status"]);
-        let annotation = workload.annotations().get(DRAFT_HASH_ANNOTATION);
+        let summary = workload.annotations().get(SUMMARY_ANNOTATION);
+        let summary = summary.and_then(|text| serde_json::from_str(text).ok());
+        let field = |name: &&str| Some(((*name).to_owned(), status.get(*name)?.clone()));
         let mut admission: Option<Admission> = parse(&status["admission"]);
         for assignment in admission
             .iter_mut()
@@ -91,9 +141,9 @@ impl WorkloadView {
             owner: controlling_job(workload),
             deleting: workload.metadata.deletion_timestamp.is_some(),
             active: spec["active"] != false,
-            draft_hash: annotation.cloned().unwrap_or_default(),
+            summary: summary.unwrap_or_default(),
             conditions: parse(&status["conditions"]).unwrap_or_default(),
-            admission_checks: parse(&status["admissionChecks"]).unwrap_or_default(),
+            admission_fields: ADMISSION_FIELDS.iter().filter_map(field).collect(),
             admission,
             reclaimable: reclaimable
                 .into_iter()

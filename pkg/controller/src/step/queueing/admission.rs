@@ -194,7 +194,7 @@ pub(super) fn offer(
     let Some(workload) = workload else {
         return Some(Action::CreateWorkload(Box::new(draft)));
     };
-    (workload.draft_hash != draft.hash()).then(|| Action::UpdateWorkload {
+    (workload.summary != draft.summary()).then(|| Action::UpdateWorkload {
         draft: Box::new(draft),
         resource_version: workload.resource_version.clone(),
     })
@@ -202,6 +202,10 @@ pub(super) fn offer(
 
 /// Stores what Kueue admitted, and lets the job run. Returns false if it cannot run yet.
 fn admit(observed: &Observed, step: &mut Step, workload: &WorkloadView, queue: &str) -> bool {
+    if !suits_job(observed, &step.status.plan, workload, queue) {
+        step.actions.push(Action::delete_workload(workload));
+        return false;
+    }
     let Some(flavors) = find_flavors(observed, step, workload) else {
         return false;
     };
@@ -233,6 +237,19 @@ fn admit(observed: &Observed, step: &mut Step, workload: &WorkloadView, queue: &
     observed.set_condition(&mut step.status, type_, true, reason, &message);
     step.events.push(EventRecord::normal(reason, message));
     true
+}
+
+/// Whether the pods that the job wants now are those that Kueue has admitted: their template or the
+/// queue may have changed since. Pods that run, of a job with a lost status, are kept.
+fn suits_job(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    workload: &WorkloadView,
+    queue: &str,
+) -> bool {
+    let draft = draft_base(observed, plan, queue);
+    let suits = draft.is_none_or(|draft| workload.summary.suits(&draft.summary()));
+    suits || observed.own_pods().next().is_some()
 }
 
 /// Returns the flavors of an admission. `None` if some must be read first.

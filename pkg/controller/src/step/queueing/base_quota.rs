@@ -1,17 +1,17 @@
 //! The quota that was admitted for the whole job, and its shares.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use di_api::{Origin, Placement, PlanEntry, QueueingStatus, Role};
-use di_plan::{PodView, WorkloadView, patch_reclaimable, pod_set_name};
+use di_api::{Origin, Placement, PlanEntry, QueueState, QueueingStatus, Role};
+use di_plan::{PodView, WorkloadView, group_members, patch_reclaimable, pod_set_name};
 
 use super::{
     super::{
-        learner_groups::group_owner_entry,
+        learner_groups::{group_owner, group_owner_entry},
         observed::Observed,
         outcome::{Action, Step},
     },
-    drafts::unit_entries,
+    drafts::{Templates, unit_entries},
 };
 
 /// Gives back the quota of replicas of the whole job that are done or removed, once their pods are
@@ -23,20 +23,23 @@ pub(super) fn reclaim_quota(
     base: &WorkloadView,
     step: &mut Step,
 ) {
-    let members = || plan.iter().filter(|entry| is_in_base(plan, entry));
     let is_active = |entry: &&PlanEntry| {
-        observed
-            .own_pod(&entry.name)
-            .is_some_and(PodView::is_active)
+        let pod = observed.own_pod(&entry.name);
+        is_in_base(plan, entry) && pod.is_some_and(PodView::is_active)
     };
-    let wanted = members().filter(|entry| entry.is_wanted() && !entry.done);
-    let wanted = count_pod_sets(queueing, wanted);
-    let active = count_pod_sets(queueing, members().filter(is_active));
-    // The replicas of a lost status, and those without a place yet, get theirs first.
-    let all_have_quota = plan.iter().all(|entry| {
-        let has_quota = entry.placement.is_some() || group_owner_entry(plan, entry).queue.is_some();
-        has_quota || !entry.is_wanted() || entry.done
-    });
+    let wanted = count_pod_sets(queueing, members_with_quota(plan).into_iter());
+    let active = count_pod_sets(queueing, plan.iter().filter(is_active));
+    // The replicas of a lost status, and those without a place yet, get theirs first; also the ddp
+    // learners that are not planned until the nodes are known.
+    let all_have_quota = plan
+        .iter()
+        .filter(|entry| is_unit(plan, entry))
+        .all(|owner| {
+            let entries = unit_entries(plan, owner);
+            let is_placed =
+                |entries: Vec<&PlanEntry>| entries.iter().all(|e| e.placement.is_some());
+            owner.queue.is_some() || entries.is_some_and(is_placed)
+        });
     let assignments = base
         .admission
         .iter()
@@ -61,17 +64,48 @@ pub(super) fn reclaim_quota(
     queueing.reclaimed = reclaimed;
 }
 
+/// Takes the quota from replicas without a pod whose pods need other quota by now.
+pub(super) fn clear_outdated_quota(
+    observed: &Observed,
+    plan: &mut [PlanEntry],
+    queueing: &QueueingStatus,
+    templates: &Templates,
+) {
+    let is_outdated = |entry: &&PlanEntry| {
+        let has_pod = entry.uid.is_some() || observed.own_pod(&entry.name).is_some();
+        let placement = placement_of(queueing, entry).filter(|_| !has_pod && entry.is_wanted());
+        placement.is_some_and(|placement| !suits_entry(placement, entry, templates))
+    };
+    let outdated: Vec<_> = plan.iter().filter(is_outdated).collect();
+    let owners = outdated.iter().map(|entry| group_owner_entry(plan, entry));
+    let owners: HashSet<String> = owners.map(|owner| owner.name.clone()).collect();
+    let outdated: HashSet<String> = outdated.iter().map(|entry| entry.name.clone()).collect();
+    for entry in plan.iter_mut() {
+        if outdated.contains(&entry.name) {
+            entry.placement = None;
+        }
+        if owners.contains(&entry.name) && entry.queue.is_some() {
+            entry.queue = Some(QueueState::Waiting);
+        }
+    }
+}
+
+/// Whether the quota of a placement suits the pod of an entry.
+fn suits_entry(placement: &Placement, entry: &PlanEntry, templates: &Templates) -> bool {
+    let name = pod_set_name(entry);
+    let template = templates.get(&name);
+    placement.pod_set == name && template.is_none_or(|template| *template == placement.template)
+}
+
 /// Gives replicas without quota that of the whole job, as far as it goes.
 pub(super) fn share_base_quota(
     plan: &mut [PlanEntry],
     queueing: &QueueingStatus,
     base: &WorkloadView,
+    templates: &Templates,
 ) {
-    let members = plan.iter().filter(|entry| is_in_base(plan, entry));
-    let used = count_pod_sets(
-        queueing,
-        members.filter(|entry| entry.is_wanted() && !entry.done),
-    );
+    let members = members_with_quota(plan);
+    let used = count_pod_sets(queueing, members.iter().copied());
     let mut free = BTreeMap::new();
     for assignment in base
         .admission
@@ -83,8 +117,23 @@ pub(super) fn share_base_quota(
         let reclaimed = queueing.reclaimed.get(name).copied().unwrap_or(0);
         free.insert(name, assignment.count.unwrap_or(0) - reclaimed - of(&used));
     }
+    let pending = members.iter().filter(|entry| entry.uid.is_none());
+    let pending: HashSet<String> = pending.map(|entry| entry.name.clone()).collect();
+    for entry in plan.iter_mut().rev() {
+        // A replica that was done has returned its quota, so its replacement needs other quota.
+        let pod_set = placement_of(queueing, entry).map(|placement| placement.pod_set.as_str());
+        if pending.contains(&entry.name)
+            && let Some(free) = pod_set.and_then(|name| free.get_mut(name))
+            && *free < 0
+        {
+            entry.placement = None;
+            *free += 1;
+        }
+    }
     // Declared replicas come first: the quota was requested for them.
-    let mut units: Vec<usize> = (0..plan.len()).filter(|i| is_unit(&plan[*i])).collect();
+    let mut units: Vec<usize> = (0..plan.len())
+        .filter(|i| is_unit(plan, &plan[*i]))
+        .collect();
     units.sort_by_key(|i| plan[*i].origin == Origin::Requested);
     for i in units {
         if plan[i].queue.is_some() {
@@ -94,10 +143,24 @@ pub(super) fn share_base_quota(
             continue;
         };
         let missing = entries.iter().filter(|entry| entry.placement.is_none());
-        let missing: Vec<_> = missing.map(|e| (e.name.clone(), pod_set_name(e))).collect();
+        // A pod that exists, of a lost status, has the template that was admitted.
+        let position = |entry: &PlanEntry| {
+            let mut all = queueing.placements.iter().take(count_base_placements(base));
+            let has_pod = entry.uid.is_some();
+            all.position(|placement| match has_pod {
+                true => placement.pod_set == pod_set_name(entry),
+                false => suits_entry(placement, entry, templates),
+            })
+        };
+        let positions: Option<HashMap<_, _>> = missing
+            .map(|entry| Some((entry.name.clone(), position(entry)?)))
+            .collect();
+        let Some(positions) = positions else {
+            continue;
+        };
         let mut remaining = free.clone();
-        let has_place = missing.iter().all(|(_, pod_set)| {
-            let free = remaining.get_mut(pod_set.as_str());
+        let has_place = positions.values().all(|i| {
+            let free = remaining.get_mut(queueing.placements[*i].pod_set.as_str());
             free.is_some_and(|free| {
                 *free -= 1;
                 *free >= 0
@@ -107,27 +170,46 @@ pub(super) fn share_base_quota(
             continue;
         }
         free = remaining;
-        let position = |name: &str| {
-            let mut all = queueing.placements.iter();
-            all.position(|placement| placement.pod_set == name)
-        };
-        let missing: HashMap<_, _> = missing.into_iter().collect();
         for entry in plan.iter_mut() {
-            if let Some(pod_set) = missing.get(&entry.name) {
-                entry.placement = position(pod_set).and_then(|i| i32::try_from(i).ok());
+            if let Some(i) = positions.get(&entry.name) {
+                entry.placement = i32::try_from(*i).ok();
             }
         }
     }
 }
 
-/// Whether an entry is a replica, or the aggregator of a learner group, that the job wants.
-pub(super) fn is_unit(entry: &PlanEntry) -> bool {
-    entry.is_wanted() && !entry.done && entry.role != Role::DdpLearner
+/// Whether an entry is a replica, or the aggregator of a learner group, that the job wants and that
+/// is not done.
+pub(super) fn is_unit(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+    let is_done = || {
+        let mut members = group_members(plan, &entry.name);
+        entry.done && (entry.role != Role::Aggregator || members.all(|member| member.done))
+    };
+    entry.is_wanted() && entry.role != Role::DdpLearner && !is_done()
+}
+
+/// Entries that the job wants with quota of the whole job. A learner group keeps its quota until
+/// all of its entries are done, because it is replaced as a whole.
+fn members_with_quota(plan: &[PlanEntry]) -> Vec<&PlanEntry> {
+    let wanted = || plan.iter().filter(|entry| entry.is_wanted());
+    let unfinished: HashSet<&str> = wanted()
+        .filter(|entry| !entry.done)
+        .map(group_owner)
+        .collect();
+    wanted()
+        .filter(|entry| is_in_base(plan, entry) && unfinished.contains(group_owner(entry)))
+        .collect()
 }
 
 /// Whether an entry uses quota of the whole job.
 fn is_in_base(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     entry.placement.is_some() && group_owner_entry(plan, entry).queue.is_none()
+}
+
+/// Number of the placements of the whole job. They come before those of single replicas.
+pub(super) fn count_base_placements(base: &WorkloadView) -> usize {
+    let admission = base.admission.as_ref();
+    admission.map_or(0, |admission| admission.pod_set_assignments.len())
 }
 
 /// Counts entries by the pod set of their placement.

@@ -1,5 +1,7 @@
 //! The Workloads that a job should have.
 
+use std::collections::BTreeMap;
+
 use di_api::{Origin, PlanEntry, Role, names};
 use di_plan::{
     WorkloadDraft, build_pod_sets, group_members, is_group_complete, replica_workload_name,
@@ -64,6 +66,21 @@ pub(super) fn draft_replica(
         pod_class: pod_class(observed),
         pod_sets,
     })
+}
+
+/// Hashes of the templates of replicas without a pod, by the name of their pod set.
+pub(super) type Templates = BTreeMap<String, String>;
+
+/// Hashes the templates of all wanted replicas without a pod.
+pub(super) fn hash_templates(observed: &Observed, plan: &[PlanEntry]) -> Templates {
+    let is_pending = |entry: &&PlanEntry| entry.is_wanted() && !entry.done && entry.uid.is_none();
+    let pending = plan.iter().filter(is_pending);
+    let template = observed.aggregator.pod_template();
+    let pod_sets = build_pod_sets(&observed.job, false, pending, template);
+    let pod_sets = pod_sets.into_iter().flatten();
+    pod_sets
+        .map(|set| (set.name.clone(), set.template_hash()))
+        .collect()
 }
 
 /// A replica, or the aggregator and all ddp learners of a learner group. `None` until its ddp

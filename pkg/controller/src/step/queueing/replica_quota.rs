@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use di_api::{PlanEntry, QueueState, QueueingStatus, Reason, Role};
+use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
 use di_cache::QueueApi;
 use di_plan::{
-    PodView, Suffixes, WorkloadView, build_placements, patch_pods_ready, pod_set_name,
-    release_quota, replace, replica_workload_name,
+    PodView, Suffixes, WorkloadView, build_placements, patch_finished, patch_pods_ready,
+    pod_set_name, release_quota, replace, replica_workload_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
@@ -18,8 +18,11 @@ use super::{
         outcome::{Action, EventRecord, Step, join_names},
     },
     admission::{find_flavors, find_template, offer},
-    base_quota::{is_unit, reclaim_quota, share_base_quota},
-    drafts::{draft_replica, replicas_have_own_quota, unit_entries},
+    base_quota::{
+        clear_outdated_quota, count_base_placements, is_unit, reclaim_quota, share_base_quota,
+    },
+    drafts::{draft_replica, hash_templates, replicas_have_own_quota, unit_entries},
+    slots::has_unknown_pod,
     workloads::{base_name, delete_workloads, is_name_taken, own_workloads, workload_of},
 };
 
@@ -36,15 +39,17 @@ pub fn assign_quota(
         return;
     };
     let is_served = matches!(observed.queue.api, QueueApi::Served(_));
+    let templates = hash_templates(observed, plan);
+    clear_outdated_quota(observed, plan, &queueing, &templates);
     let base = own_workloads(observed).find(|workload| workload.name == queueing.workload);
     if let Some(base) = base.filter(|_| is_served) {
         reclaim_quota(observed, plan, &mut queueing, base, step);
-        share_base_quota(plan, &queueing, base);
+        share_base_quota(plan, &queueing, base, &templates);
     }
     queue_others(plan);
     if is_served {
         for i in 0..plan.len() {
-            if needs_own_quota(&plan[i]) {
+            if needs_own_quota(plan, &plan[i]) {
                 reconcile_own_quota(observed, plan, i, &mut queueing, queue, step);
             }
         }
@@ -55,14 +60,14 @@ pub fn assign_quota(
     step.status.queueing = Some(queueing);
 }
 
-fn needs_own_quota(entry: &PlanEntry) -> bool {
-    is_unit(entry) && entry.queue.is_some()
+fn needs_own_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+    is_unit(plan, entry) && entry.queue.is_some()
 }
 
 /// Lets replicas without quota wait for quota of their own.
 fn queue_others(plan: &mut [PlanEntry]) {
     for i in 0..plan.len() {
-        if !is_unit(&plan[i]) || plan[i].queue.is_some() {
+        if !is_unit(plan, &plan[i]) || plan[i].queue.is_some() {
             continue;
         }
         let entries = unit_entries(plan, &plan[i]);
@@ -82,7 +87,6 @@ fn reconcile_own_quota(
     step: &mut Step,
 ) {
     let owner = plan[i].clone();
-    let name = replica_workload_name(&base_name(observed), &owner);
     let workload = workload_of(observed, &owner);
     let Some(entries) = unit_entries(plan, &owner) else {
         return;
@@ -94,9 +98,12 @@ fn reconcile_own_quota(
         if is_placed && owner.queue == Some(QueueState::Admitted) {
             return;
         }
-        if draft().is_some_and(|draft| draft.hash() != workload.draft_hash) {
-            // It was requested for a replica with this index that had other resources.
-            step.actions.push(Action::delete_workload(workload));
+        if draft().is_some_and(|draft| draft.summary() != workload.summary) {
+            // It was requested for a replica with this index that had other resources, and whose
+            // pods may still end.
+            if all_pods_are_gone(observed, plan, &owner, step) {
+                step.actions.push(Action::delete_workload(workload));
+            }
         } else {
             admit_replica(observed, plan, &names, queueing, queue, workload, step);
         }
@@ -106,10 +113,7 @@ fn reconcile_own_quota(
         step.events.push(describe_eviction(&owner, workload));
     }
     plan[i].queue = Some(QueueState::Waiting);
-    let is_blocked = workload.is_none() && is_name_taken(observed, &name);
-    if replicas_have_own_quota(observed) && !is_blocked {
-        offer_own(observed, plan, &plan[i], workload, queue, step);
-    }
+    offer_own(observed, plan, &plan[i], workload, queue, step);
 }
 
 fn describe_eviction(owner: &PlanEntry, workload: Option<&WorkloadView>) -> EventRecord {
@@ -132,25 +136,44 @@ fn offer_own(
     queue: &str,
     step: &mut Step,
 ) {
+    let draft = || draft_replica(observed, plan, owner, queue);
     match workload {
-        Some(workload) if workload.is_true("Finished") => {
-            step.actions.push(Action::delete_workload(workload));
-        }
         Some(workload) if workload.has_quota() => {
             if workload.is_evicted() && all_pods_are_gone(observed, plan, owner, step) {
                 let patch = release_quota(workload, observed.now);
                 step.actions.push(Action::PatchWorkloadStatus(patch));
             }
         }
-        _ => {
-            let draft = draft_replica(observed, plan, owner, queue);
-            step.actions
-                .extend(draft.and_then(|draft| offer(workload, draft)));
+        Some(workload) if !replicas_have_own_quota(observed) => {
+            step.actions.push(Action::delete_workload(workload));
         }
+        Some(workload) if workload.is_true("Finished") => {
+            // The same pods would have the same conflict again.
+            let is_same = draft().is_some_and(|draft| draft.summary() == workload.summary);
+            if !is_same || find_conflict(workload).is_none() {
+                step.actions.push(Action::delete_workload(workload));
+            }
+        }
+        None if !replicas_have_own_quota(observed) => {}
+        None if is_name_taken(
+            observed,
+            &replica_workload_name(&base_name(observed), owner),
+        ) => {}
+        _ => step
+            .actions
+            .extend(draft().and_then(|draft| offer(workload, draft))),
     }
 }
 
-/// Returns true if no pod of this index exists. The cache may lag, so the API server is asked.
+/// Why the pods of a Workload cannot be created: an admission contradicted their template.
+pub(super) fn find_conflict(workload: &WorkloadView) -> Option<&str> {
+    let finished = workload.condition("Finished")?;
+    let is_conflict = finished.reason == Reason::FlavorConflict.as_str();
+    is_conflict.then_some(&*finished.message)
+}
+
+/// Returns true if no pod of this index exists. The cache may lag, so the API server is asked for
+/// the replicas of the stored plan.
 fn all_pods_are_gone(
     observed: &Observed,
     plan: &[PlanEntry],
@@ -162,13 +185,22 @@ fn all_pods_are_gone(
         let other = group_owner_entry(plan, entry);
         (other.role, other.index) == place
     });
-    let names = of_place.map(|entry| entry.name.as_str());
+    let names: Vec<&str> = of_place.map(|entry| entry.name.as_str()).collect();
+    let is_active = |name: &&str| observed.own_pod(name).is_some_and(PodView::is_active);
+    if has_unknown_pod(observed, plan) || names.iter().any(is_active) {
+        return false;
+    }
+    // A replica that this step has planned has no pod, and another name in the next step.
+    let stored = observed.job.status.iter().flat_map(|status| &status.plan);
+    let stored: HashSet<&str> = stored.map(|entry| entry.name.as_str()).collect();
+    let unseen = names
+        .into_iter()
+        .filter(|name| stored.contains(name) && observed.own_pod(name).is_none());
     let mut is_gone = true;
-    for name in names {
-        match (observed.own_pod(name), observed.live_reads.get(name)) {
-            (Some(pod), _) => is_gone &= !pod.is_active(),
-            (None, Some(exists)) => is_gone &= !exists,
-            (None, None) => {
+    for name in unseen {
+        match observed.live_reads.get(name) {
+            Some(exists) => is_gone &= !exists,
+            None => {
                 step.needs_live_read.push(name.to_owned());
                 is_gone = false;
             }
@@ -191,11 +223,18 @@ fn admit_replica(
         return;
     };
     let template = |pod_set: &str| find_template(&observed.job, plan, pod_set);
-    let Ok(placements) = build_placements(workload, queue, &flavors, template) else {
-        // The replica keeps waiting; `waiting_problem` shows it.
-        return;
+    let placements = match build_placements(workload, queue, &flavors, template) {
+        Ok(placements) => placements,
+        Err(conflict) => {
+            // The replica keeps waiting, without quota; `waiting_problem` shows it.
+            let reason = Reason::FlavorConflict.as_str();
+            let patch = patch_finished(workload, reason, &conflict.0, observed.now);
+            step.actions.push(Action::PatchWorkloadStatus(patch));
+            return;
+        }
     };
     let mut admitted = Vec::new();
+    let mut used = used_placements(observed, plan, queueing);
     for entry in plan.iter_mut().filter(|entry| names.contains(&entry.name)) {
         let pod_set = pod_set_name(entry);
         let Some(placement) = placements
@@ -204,15 +243,7 @@ fn admit_replica(
         else {
             continue;
         };
-        let known = queueing
-            .placements
-            .iter()
-            .position(|known| known == placement);
-        let position = known.unwrap_or(queueing.placements.len());
-        if known.is_none() {
-            queueing.placements.push(placement.clone());
-        }
-        entry.placement = i32::try_from(position).ok();
+        entry.placement = i32::try_from(store_placement(queueing, placement, &mut used)).ok();
         // From now on the endpoint waits for a node before it lists the replica.
         entry.planned_at = Some(MicroTime(observed.now));
         if entry.role != Role::DdpLearner {
@@ -223,6 +254,38 @@ fn admit_replica(
     let message = format!("Kueue has admitted {}", join_names(&admitted));
     step.events
         .push(EventRecord::normal(Reason::ReplicaAdmitted, message));
+}
+
+/// Stores a placement, and returns its position. Positions that nothing refers to are used again.
+fn store_placement(
+    queueing: &mut QueueingStatus,
+    placement: &Placement,
+    used: &mut HashSet<usize>,
+) -> usize {
+    let all = &mut queueing.placements;
+    let known = all.iter().position(|known| known == placement);
+    let position = known.or_else(|| (0..all.len()).find(|i| !used.contains(i)));
+    let position = position.unwrap_or(all.len());
+    if position == all.len() {
+        all.push(placement.clone());
+    } else {
+        all[position] = placement.clone();
+    }
+    used.insert(position);
+    position
+}
+
+/// Positions of the placements of the whole job, and of all replicas.
+fn used_placements(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    queueing: &QueueingStatus,
+) -> HashSet<usize> {
+    let base = own_workloads(observed).find(|workload| workload.name == queueing.workload);
+    let base_len = base.map_or(queueing.placements.len(), count_base_placements);
+    let of_replicas = plan.iter().filter_map(|entry| entry.placement);
+    let of_replicas = of_replicas.filter_map(|position| usize::try_from(position).ok());
+    (0..base_len).chain(of_replicas).collect()
 }
 
 /// Deletes the Workloads of replicas that the job does not want any more, once their pods are gone.
@@ -237,7 +300,7 @@ fn delete_unneeded(
         let is_active = observed
             .own_pod(&entry.name)
             .is_some_and(PodView::is_active);
-        needs_own_quota(entry) || is_active
+        needs_own_quota(plan, entry) || is_active
     };
     let needed = plan
         .iter()
@@ -270,7 +333,7 @@ fn report_ready(
             .all(|entry| group_owner_entry(plan, entry).queue.is_some() || is_ready(&entry.name));
     let units = plan
         .iter()
-        .filter(|entry| needs_own_quota(entry))
+        .filter(|entry| needs_own_quota(plan, entry))
         .filter(|owner| {
             let entries = unit_entries(plan, owner);
             entries.is_some_and(|entries| entries.iter().all(|entry| is_ready(&entry.name)))
@@ -280,8 +343,11 @@ fn report_ready(
     let is_new =
         |workload: &&WorkloadView| workload.is_admitted() && !workload.is_true("PodsReady");
     for workload in ready.filter(is_new) {
-        let patch = patch_pods_ready(workload, observed.now);
-        step.actions.push(Action::PatchWorkloadStatus(patch));
+        // The version of a Workload is good for one write.
+        if !step.patches_workload(&workload.name) {
+            let patch = patch_pods_ready(workload, observed.now);
+            step.actions.push(Action::PatchWorkloadStatus(patch));
+        }
     }
 }
 
@@ -295,7 +361,7 @@ fn replace_evicted(observed: &Observed, plan: &mut Vec<PlanEntry>, suffixes: &mu
     };
     let waiting = plan
         .iter()
-        .filter(|entry| is_unit(entry) && entry.queue == Some(QueueState::Waiting));
+        .filter(|entry| is_unit(plan, entry) && entry.queue == Some(QueueState::Waiting));
     let evicted: Vec<PlanEntry> = waiting.filter(has_pod).cloned().collect();
     for owner in evicted {
         let now = observed.now;

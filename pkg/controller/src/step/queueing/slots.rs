@@ -22,8 +22,7 @@ pub struct Slots {
     base: Option<String>,
     api: QueueApi,
     free: HashMap<SlotKey, i32>,
-    /// Whether a terminating pod has no plan entry, since the status was lost. Its place is
-    /// unknown, so others wait until it is gone.
+    /// Others wait until it is gone.
     has_unknown_pod: bool,
 }
 
@@ -86,11 +85,14 @@ impl Slots {
     }
 }
 
-fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
-    let planned: HashSet<&str> = plan.iter().map(|entry| entry.name.as_str()).collect();
+/// Whether the quota that a pod uses is unknown: its plan entry was lost with the status, or its
+/// place was cleared by a suspension that the user took back.
+pub(super) fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
+    let placed = plan.iter().filter(|entry| entry.placement.is_some());
+    let placed: HashSet<&str> = placed.map(|entry| entry.name.as_str()).collect();
     let is_replica = |pod: &&PodView| pod.role != Some(Role::Coordinator);
     let mut replicas = observed.own_pods().filter(is_replica);
-    replicas.any(|pod| pod.is_active() && !planned.contains(pod.name.as_str()))
+    replicas.any(|pod| pod.is_active() && !placed.contains(pod.name.as_str()))
 }
 
 fn capacities(workload: &WorkloadView, base: &str, step: &Step) -> Vec<(String, i32)> {

@@ -191,14 +191,27 @@ impl World {
         };
         let labels = self.object(&entry.name).metadata.labels.clone().unwrap();
         let pod_set = labels[kueue::POD_SET_LABEL].clone();
-        let workload = self.workload(&workload);
-        assert!(workload.is_admitted(), "{} has no quota", entry.name);
-        let workload = workload.uid.clone();
+        let view = self.workload(&workload);
+        assert!(view.is_admitted(), "{} has no quota", entry.name);
+        let uid_of_workload = view.uid.clone();
         let is_coordinator = entry.role == Role::Coordinator;
         assert_eq!(is_coordinator, pod_set == "coordinator", "{}", entry.name);
+        self.check_requests(&workload, &pod_set, &entry.name);
         let uid = self.pods[&entry.name].uid.clone();
-        self.kueue.quota_of_pods.insert(uid, (workload, pod_set));
+        let quota = (uid_of_workload, pod_set);
+        self.kueue.quota_of_pods.insert(uid, quota);
         self.check_quota();
+    }
+
+    /// Checks that a new pod requests what was admitted for its pod set.
+    fn check_requests(&self, workload: &str, pod_set: &str, pod: &str) {
+        let pod_sets = &self.kueue.objects[workload].data["spec"]["podSets"];
+        let mut pod_sets = pod_sets.as_array().unwrap().iter();
+        let admitted = pod_sets.find(|set| set["name"] == pod_set).unwrap();
+        let admitted = &admitted["template"]["spec"]["containers"][0]["resources"];
+        let pod_spec = json!(self.object(pod).spec);
+        let created = &pod_spec["containers"][0]["resources"];
+        assert_eq!(created, admitted, "{pod} of {workload}/{pod_set}");
     }
 
     /// Checks that the pods of no pod set exceed its quota.

@@ -1,14 +1,17 @@
 //! Jobs in a queue of Kueue.
 
-use di_api::{ConditionType, Origin, Phase, QueueState, Role, is_condition_true};
+use di_api::{
+    ConditionType, ElasticQueueing, Origin, Phase, QueueState, QueueingSpec, Role,
+    is_condition_true,
+};
 use di_cache::QueueApi;
 use di_fixtures::Job;
-use di_plan::{Request, plan_request};
+use di_plan::{AggregatorTemplate, Request, plan_request};
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 
 use super::{
-    fake_cluster::{COORDINATOR, World, job},
+    fake_cluster::{COORDINATOR, World, job, node},
     fake_kueue::BASE,
 };
 
@@ -16,6 +19,13 @@ const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 fn queued_job() -> Job {
     job().metadata(json!({"labels": {(QUEUE): "team"}}))
+}
+
+/// A queued job with a learner group of six GPUs.
+fn queued_job_with_group() -> Job {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
+    let job = Job::test().collectors(2).learners_with(1, &gpus);
+    job.metadata(json!({"labels": {(QUEUE): "team"}}))
 }
 
 /// A cluster with Kueue and a waiting job.
@@ -74,6 +84,11 @@ fn request(world: &mut World, count: usize) -> Vec<String> {
 
 fn set_collectors(world: &mut World, count: i32) {
     world.job.spec.collector.as_mut().unwrap().replicas = count;
+}
+
+fn set_collector(world: &mut World, spec: &serde_json::Value) {
+    let collector = world.job.spec.collector.as_mut().unwrap();
+    collector.template = serde_json::from_value(json!({ "spec": spec })).unwrap();
 }
 
 fn pod_sets(world: &World, name: &str) -> Vec<(String, i64)> {
@@ -333,6 +348,71 @@ fn contradiction_of_flavor_and_template_fails_the_job() {
 }
 
 #[test]
+fn replica_with_flavor_conflict_waits_without_quota() {
+    let mut world = admitted();
+    set_collector(
+        &mut world,
+        &json!({"nodeSelector": {"gpu": "slow"}, "containers": [container("1")]}),
+    );
+    set_collectors(&mut world, 3);
+    world.settle();
+    let own = format!("{BASE}-collector-2");
+    world.admit(&own);
+    world.settle();
+    assert_eq!(world.status().reason.as_deref(), Some("FlavorConflict"));
+    assert!(!world.workload(&own).has_quota());
+
+    set_collector(&mut world, &json!({"containers": [container("1")]}));
+    world.settle();
+    world.admit(&own);
+    run(&mut world);
+    assert_eq!(world.pods.len(), 5);
+}
+
+#[test]
+fn template_that_changes_after_the_admission_needs_other_quota() {
+    let mut world = waiting();
+    world.admit(BASE);
+    set_collector(&mut world, &json!({"containers": [container("7")]}));
+    world.settle();
+    assert!(world.pods.is_empty());
+    assert!(!world.workload(BASE).has_quota());
+    world.admit(BASE);
+    run(&mut world);
+    // The pods that run keep their quota, a replacement needs its own.
+    set_collector(&mut world, &json!({"containers": [container("8")]}));
+    world.settle();
+    assert_eq!(world.workload_names(), [BASE]);
+    let lost = world.wanted(Role::Collector).remove(0);
+    world.exit(&lost, 1, "Error");
+    world.settle();
+    assert!(
+        world
+            .workload_names()
+            .contains(&&*format!("{BASE}-collector-0"))
+    );
+}
+
+#[test]
+fn placements_of_removed_replicas_are_used_again() {
+    let mut world = admitted();
+    let own = format!("{BASE}-collector-2");
+    for cpus in ["1", "2", "3"] {
+        set_collector(&mut world, &json!({"containers": [container(cpus)]}));
+        set_collectors(&mut world, 3);
+        world.settle();
+        world.admit(&own);
+        run(&mut world);
+        set_collectors(&mut world, 2);
+        world.settle();
+        world.remove_terminating_pods();
+        world.settle();
+    }
+    let queueing = world.status().queueing.as_ref().unwrap();
+    assert_eq!(queueing.placements.len(), 4);
+}
+
+#[test]
 fn lost_status_keeps_pods_and_quota() {
     let mut world = admitted();
     let pods: Vec<_> = world.pods.keys().cloned().collect();
@@ -344,13 +424,28 @@ fn lost_status_keeps_pods_and_quota() {
     assert!(world.workload(BASE).reclaimable.is_empty());
 }
 
+/// A terminating pod of a lost plan may use the quota of the evicted replica.
+#[test]
+fn quota_is_kept_while_a_pod_is_unknown() {
+    let mut world = admitted();
+    set_collectors(&mut world, 3);
+    world.settle();
+    let own = format!("{BASE}-collector-2");
+    world.admit(&own);
+    run(&mut world);
+    world.evict(&own, "Preempted");
+    world.settle();
+    world.job.status = None;
+    world.settle();
+    assert!(world.workload(&own).has_quota());
+    world.remove_terminating_pods();
+    world.settle();
+    assert!(!world.workload(&own).has_quota());
+}
+
 #[test]
 fn learner_group_has_one_workload() {
-    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
-    let job = Job::test()
-        .learners_with(1, &gpus)
-        .metadata(json!({"labels": {(QUEUE): "team"}}));
-    let mut world = World::new(job);
+    let mut world = World::new(queued_job_with_group());
     world.serve_kueue();
     world.settle();
     let names: Vec<_> = pod_sets(&world, BASE)
@@ -362,13 +457,14 @@ fn learner_group_has_one_workload() {
         [
             "coordinator",
             "aggregator",
-            "ddp-learner-gpu-2",
-            "ddp-learner-gpu-4"
+            "collector",
+            "ddp-learner-gpu-2-of-6",
+            "ddp-learner-gpu-4-of-6"
         ]
     );
     world.admit(BASE);
     run(&mut world);
-    assert_eq!(world.pods.len(), 4);
+    assert_eq!(world.pods.len(), 6);
     let member = world.wanted(Role::DdpLearner).remove(0);
     world.exit(&member, 1, "Error");
     world.settle();
@@ -380,7 +476,7 @@ fn learner_group_has_one_workload() {
         .pods
         .values()
         .filter(|pod| pod.is_active() && !pod.deleting);
-    assert_eq!(running.count(), 4, "{:?}", world.pod_names());
+    assert_eq!(running.count(), 6, "{:?}", world.pod_names());
     assert_eq!(
         world.workload_names(),
         [BASE],
@@ -400,7 +496,17 @@ enum Happening {
     Request(usize),
     SetCollectors(i32),
     SetSuspended(bool),
+    SetCpus(&'static str),
+    SetAggregatorCpus(&'static str),
+    SetElastic(ElasticQueueing),
+    SetNodes(i32),
     LoseStatus,
+}
+
+const CPUS: [&str; 3] = ["1", "2", "3"];
+
+fn container(cpus: &str) -> serde_json::Value {
+    json!({"name": "di-container", "image": "i", "resources": {"requests": {"cpu": cpus}}})
 }
 
 fn any_happening() -> impl Strategy<Value = Happening> {
@@ -416,6 +522,10 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         2 => (1..3_usize).prop_map(Happening::Request),
         2 => (0..5).prop_map(Happening::SetCollectors),
         1 => any::<bool>().prop_map(Happening::SetSuspended),
+        2 => select(CPUS.to_vec()).prop_map(Happening::SetCpus),
+        1 => select(CPUS.to_vec()).prop_map(Happening::SetAggregatorCpus),
+        1 => select(vec![ElasticQueueing::PerReplica, ElasticQueueing::Whole]).prop_map(Happening::SetElastic),
+        1 => (1..5).prop_map(Happening::SetNodes),
         1 => Just(Happening::LoseStatus),
     ]
 }
@@ -474,6 +584,23 @@ fn apply(world: &mut World, happening: Happening) {
             }
         }
         Happening::SetCollectors(count) => set_collectors(world, count),
+        Happening::SetCpus(cpus) => {
+            set_collector(world, &json!({"containers": [container(cpus)]}));
+        }
+        Happening::SetAggregatorCpus(cpus) => {
+            world.aggregator = AggregatorTemplate::from_config(&json!({
+                "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
+                "metadata": {"name": "aggregator-config", "namespace": "rl"},
+                "spec": {"aggregator": {"template": {"spec": {"containers": [container(cpus)]}}}},
+            }));
+        }
+        Happening::SetElastic(elastic) => {
+            world.job.spec.queueing = Some(QueueingSpec {
+                elastic,
+                ..QueueingSpec::default()
+            });
+        }
+        Happening::SetNodes(gpus) => world.nodes = vec![node(gpus), node(4)],
         Happening::SetSuspended(suspend) => world.job.spec.suspend = suspend,
         Happening::LoseStatus => world.job.status = None,
     }
@@ -482,8 +609,8 @@ fn apply(world: &mut World, happening: Happening) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn no_pod_runs_without_quota(happenings in proptest::collection::vec(any_happening(), 1..40)) {
-        let mut world = World::new(queued_job());
+    fn no_pod_runs_without_quota(happenings in proptest::collection::vec(any_happening(), 1..40), has_group: bool) {
+        let mut world = World::new(if has_group { queued_job_with_group() } else { queued_job() });
         world.serve_kueue();
         for happening in happenings {
             apply(&mut world, happening);
@@ -492,6 +619,7 @@ proptest! {
         }
         // In the end everything is admitted and runs.
         world.job.spec.suspend = false;
+        world.job.spec.queueing = None;
         for _ in 0..12 {
             world.remove_terminating_pods();
             world.settle();
