@@ -247,7 +247,7 @@ pub fn fuzz_review(body: &[u8]) {
         Ok(answer) => assert_is_review(&answer),
         Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
     }
-    match validate(body) {
+    match validate(body, None) {
         Ok(ReviewOutcome::Final(answer)) => assert_is_review(&answer),
         Ok(ReviewOutcome::NeedsAuthorization(claim)) => {
             claim.access_query();

@@ -1,12 +1,13 @@
 //! `di-orchestrator manager`: webhooks on every replica, the reconciler on the leader.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use di_admission::{DryRunSettings, PolicyDenials};
 use di_api::names;
 use di_controller::{Lease, LeaseSettings, run_with_leader_election};
+use di_plan::GangScheduler;
 use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::sync::watch;
@@ -51,8 +52,32 @@ pub struct Manager {
     /// Maximum number of jobs that are reconciled concurrently
     #[arg(long, default_value_t = 16)]
     concurrency: u16,
+    /// Scheduler that starts the pods of a gang together: volcano, coscheduling, coscheduling:NAME
+    /// with the schedulerName of its pods, yunikorn, kai, kubernetes, or none
+    #[arg(
+        long,
+        env = "GANG_SCHEDULER",
+        default_value = "none",
+        value_name = "SCHEDULER"
+    )]
+    gang_scheduler: GangSetting,
     #[command(flatten)]
     identity: process::Identity,
+}
+
+/// The value of `--gang-scheduler`.
+#[derive(Clone, Debug)]
+struct GangSetting(Option<GangScheduler>);
+
+impl FromStr for GangSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" | "none" => Ok(Self(None)),
+            scheduler => Ok(Self(Some(scheduler.parse()?))),
+        }
+    }
 }
 
 /// The values of `--dry-run-denials`.
@@ -79,6 +104,7 @@ impl Manager {
                 lifetime: Duration::from_secs(self.certificate_lifetime),
                 authorization_cache_ttl: Duration::from_secs(self.authorization_cache_ttl),
                 dry_run: self.dry_run_settings(),
+                gang: self.gang_scheduler.0.clone(),
                 ..di_admission::Settings::default()
             },
             webhook_metrics,
@@ -133,6 +159,7 @@ impl Manager {
     fn build_settings(&self) -> di_plan::BuildSettings {
         di_plan::BuildSettings {
             server_url: self.server_url.clone(),
+            gang: self.gang_scheduler.0.clone(),
         }
     }
 
@@ -180,5 +207,20 @@ impl Manager {
                 ended => return ended.context("reconciler failed"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gang_scheduler_is_optional() {
+        for text in ["", "none"] {
+            assert_eq!(text.parse::<GangSetting>().unwrap().0, None, "{text}");
+        }
+        let kai = "kai".parse::<GangSetting>().unwrap();
+        assert_eq!(kai.0, Some(GangScheduler::Kai));
+        assert!("slurm".parse::<GangSetting>().is_err());
     }
 }

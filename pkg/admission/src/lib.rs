@@ -67,10 +67,11 @@ pub async fn run(
     let certificates = Certificates::new_shared();
     let dry_run = settings.dry_run.clone();
     let dry_run = dry_run.map(|settings| DryRun::new(client.clone(), settings));
+    let gang = settings.gang.clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(
         listener,
-        router(access, dry_run, metrics.clone()),
+        router(access, dry_run, gang, metrics.clone()),
         certificates.clone(),
         Limits::default(),
         metrics.clone(),

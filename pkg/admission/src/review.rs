@@ -10,6 +10,7 @@ mod validation;
 mod value_count;
 
 use di_api::default_patch;
+use di_plan::{GangScheduler, gang_problem};
 use json_patch::Patch;
 use serde_json::Value;
 
@@ -68,17 +69,19 @@ pub fn mutate(body: &[u8]) -> Result<ReviewResponse> {
     }
 }
 
-/// Validates an object. A denial lists all faults. See docs/decisions/0013.
+/// Validates an object. A denial lists all faults. See docs/decisions/0013. `gang` is the scheduler
+/// that places gangs.
 ///
 /// # Errors
 /// When the body is not an `AdmissionReview`.
-pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
+pub fn validate(body: &[u8], gang: Option<&GangScheduler>) -> Result<ReviewOutcome> {
     if let Some(response) = check_value_limit(body)? {
         return Ok(response.into());
     }
     if let Some((request, job)) = decode_new_job(body) {
         let scope = Scope::for_object(Kind::DIJob, &request.namespace);
-        return admit(request, ValidationResult::for_new_dijob(*job), Some(scope));
+        let result = ValidationResult::for_new_dijob(*job);
+        return admit(request, result, Some(scope), gang);
     }
     let review = decode_review::<Value>(body)?;
     let request = review.request;
@@ -98,7 +101,7 @@ pub fn validate(body: &[u8]) -> Result<ReviewOutcome> {
     };
     let sets_template = old.is_none_or(|old| changes_pod_template(kind, old, &new));
     let scope = sets_template.then(|| Scope::for_object(kind, &request.namespace));
-    admit(request, result, scope)
+    admit(request, result, scope, gang)
 }
 
 /// The response to a review with too many JSON values to be decoded; `None` if it is within the
@@ -139,13 +142,17 @@ fn admit(
     request: Request,
     result: ValidationResult,
     scope: Option<Scope>,
+    gang: Option<&GangScheduler>,
 ) -> Result<ReviewOutcome> {
     let ValidationResult {
         object,
         unknown_pod_fields,
         faults,
-        warnings,
+        mut warnings,
     } = result;
+    if let Some(ValidObject::DIJob(job)) = &object {
+        warnings.extend(gang_problem(job, gang));
+    }
     if !faults.is_empty() {
         let invalid = status::invalid_object(&request, &faults);
         return Ok(ReviewResponse::deny(&request, &invalid, warnings)?.into());

@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use di_plan::GangScheduler;
 use di_serve::{BodyError, Certificates, Limits, Server, read_body, tls_config};
 use tokio::net::TcpListener;
 
@@ -38,19 +39,26 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 struct Webhooks {
     access: Access,
     dry_run: Option<DryRun>,
+    gang: Option<GangScheduler>,
     metrics: Metrics,
     memory: BodyMemory,
 }
 
 /// The webhooks: POST `/mutate` and POST `/validate`. Without `dry_run`, the API server does not
-/// validate the pods.
-pub fn router(access: Access, dry_run: Option<DryRun>, metrics: Metrics) -> Router {
+/// validate the pods. `gang` is the scheduler that places gangs.
+pub fn router(
+    access: Access,
+    dry_run: Option<DryRun>,
+    gang: Option<GangScheduler>,
+    metrics: Metrics,
+) -> Router {
     Router::new()
         .route("/mutate", post(handle_mutate))
         .route("/validate", post(handle_validate))
         .with_state(Webhooks {
             access,
             dry_run,
+            gang,
             metrics,
             memory: BodyMemory::default(),
         })
@@ -82,7 +90,8 @@ pub async fn serve(
 
 async fn handle_mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
     let received_at = Instant::now();
-    let result = webhooks.review(request, review::mutate).await;
+    let mutate = |body: &[u8], _: Option<&GangScheduler>| review::mutate(body);
+    let result = webhooks.review(request, mutate).await;
     webhooks.build_response("mutate", received_at, result)
 }
 
@@ -100,10 +109,14 @@ async fn handle_validate(State(webhooks): State<Webhooks>, request: Request) -> 
 
 impl Webhooks {
     /// Reads the body and reviews it. Releases its memory before it returns.
-    async fn review<T>(&self, request: Request, review: fn(&[u8]) -> Result<T>) -> Result<T> {
+    async fn review<T>(
+        &self,
+        request: Request,
+        review: fn(&[u8], Option<&GangScheduler>) -> Result<T>,
+    ) -> Result<T> {
         let (body, _reservation) = self.read_body(request).await?;
         let _permit = self.memory.decode_permit(body.len()).await;
-        review(&body)
+        review(&body, self.gang.as_ref())
     }
 
     /// Authorizes the author, and then validates the pods. See docs/decisions/0010 and 0030.

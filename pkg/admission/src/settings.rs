@@ -1,6 +1,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use di_api::names;
+use di_plan::GangScheduler;
 use jiff::Timestamp;
 
 use crate::dry_run::DryRunSettings;
@@ -39,6 +40,8 @@ pub struct Settings {
     /// Dry run of the pods of new templates; `None` turns it off. It needs permission to create
     /// pods.
     pub dry_run: Option<DryRunSettings>,
+    /// The scheduler that places gangs. Jobs that ask for a gang without one get a warning.
+    pub gang: Option<GangScheduler>,
     /// Delay between a change of the webhook configurations and serving the new certificate. API
     /// servers need it to read the configurations.
     pub propagation: Duration,
@@ -62,6 +65,7 @@ impl Default for Settings {
             check_interval: Duration::from_secs(60),
             authorization_cache_ttl: Duration::from_secs(10),
             dry_run: None,
+            gang: None,
             propagation: Duration::from_secs(30),
             clock: Timestamp::now,
             drain: Duration::from_secs(5),

@@ -46,7 +46,7 @@ impl Server {
         certificates.set_certificate(trusted.certified_key().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let router = router(open_access(), None, Metrics::default());
+        let router = router(open_access(), None, None, Metrics::default());
         let forever = std::future::pending();
         tokio::spawn(serve(
             listener,

@@ -11,6 +11,7 @@ use crate::{
     queueing::QueueingSpec,
     resources::{GPU_RESOURCE, ReplicaResources},
     role::Role,
+    scheduling::SchedulingSpec,
     status::DIJobStatus,
 };
 
@@ -144,6 +145,11 @@ pub struct DIJobSpec {
     /// Default: unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<QueueingSpec>,
+
+    /// How the scheduler places the pods: a gang of pods that start together, the queue of the
+    /// scheduler, and the nodes. Default: unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingSpec>,
 }
 
 impl DIJob {
@@ -161,7 +167,7 @@ fn enabled() -> bool {
 }
 
 /// Reads null as an empty string, because the CRD schema allows null for strings.
-fn null_as_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+pub(crate) fn null_as_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 

@@ -19,6 +19,7 @@ mod queueing;
 mod reason;
 mod resources;
 mod role;
+mod scheduling;
 mod status;
 pub mod validation;
 
@@ -42,6 +43,7 @@ pub use queueing::{ElasticQueueing, Placement, QueueState, QueueingSpec, Queuein
 pub use reason::Reason;
 pub use resources::{GPU_RESOURCE, ReplicaResources, raise_memory};
 pub use role::Role;
+pub use scheduling::{GangSpec, SchedulingSpec, SchedulingStatus};
 pub use status::{
     CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, PlanEntry, ReplicaCounts, RequestKind,
     RequestRecord,

@@ -54,6 +54,10 @@ pub const JOB_ANNOTATIONS: [&str; 3] = [
     PODS_TO_DELETE_ANNOTATION,
 ];
 
+/// Label of the pods of a gang that start together, if they must run in one topology domain: the
+/// name of their group, by which they select each other.
+pub const GANG_LABEL: &str = "diengine.opendilab.org/gang";
+
 /// Annotation of a pod: its replica group. Adoption reads it if the plan entry is lost.
 pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
 
@@ -101,6 +105,32 @@ pub mod kueue {
     pub const GROUP: &str = "kueue.x-k8s.io";
     /// Maximum number of replicas of a job that wait for quota of their own.
     pub const MAX_WAITING: usize = 64;
+}
+
+/// Labels and annotations of pods by which gang schedulers know their group. See docs/decisions/0038.
+pub mod gang {
+    /// Annotation for Volcano: name of the group.
+    pub const VOLCANO_GROUP: &str = "scheduling.k8s.io/group-name";
+    /// Annotation for Volcano: role of the pod.
+    pub const VOLCANO_TASK: &str = "volcano.sh/task-spec";
+    /// Annotation for Volcano: whether the pod may be preempted.
+    pub const VOLCANO_PREEMPTABLE: &str = "volcano.sh/preemptable";
+    /// Label for coscheduling: name of the group.
+    pub const COSCHEDULING_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+    /// Label for YuniKorn: the application, which is the UID of the job.
+    pub const YUNIKORN_APPLICATION: &str = "applicationId";
+    /// Label for YuniKorn: the queue.
+    pub const YUNIKORN_QUEUE: &str = "queue";
+    /// Annotation for YuniKorn: the task group of the pod.
+    pub const YUNIKORN_TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
+    /// Annotation for YuniKorn: all task groups of the gang, as JSON.
+    pub const YUNIKORN_TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
+    /// Annotation for KAI: name of the group.
+    pub const KAI_GROUP: &str = "pod-group-name";
+    /// Annotation for KAI: whether KAI creates no group of its own for the pod.
+    pub const KAI_SKIP_GROUPER: &str = "kai.scheduler/skip-podgrouper";
+    /// Label for KAI: the queue.
+    pub const KAI_QUEUE: &str = "kai.scheduler/queue";
 }
 
 /// Maximum number of GPUs of one learner; each of its processes has a port.

@@ -72,6 +72,14 @@ reasons! {
     QueueAdmitted,
     /// Event: a replica has got quota of its own.
     ReplicaAdmitted,
+    /// The job asks for a gang, which no scheduler can place. It runs without a gang.
+    NoGangScheduler,
+    /// The orchestrator lacks permissions for the groups of the gang scheduler.
+    GangForbidden,
+    /// A group of another owner has the name of the job's group.
+    GangNameTaken,
+    /// Pods of the gang have no node yet.
+    GangWaiting,
     /// The coordinator and every planned replica are ready.
     AllReady,
     /// The coordinator or some planned replicas are not ready, and no error is known.

@@ -16,6 +16,7 @@ use crate::{
     queueing::{QueueState, QueueingStatus},
     resources::ReplicaResources,
     role::Role,
+    scheduling::SchedulingStatus,
 };
 
 /// The observed state of a job. Only the orchestrator writes it.
@@ -62,6 +63,9 @@ pub struct DIJobStatus {
     /// What Kueue admitted. Unset while the job waits in its queue, and for jobs without a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<QueueingStatus>,
+    /// The gang: the pods that start together. Unset while the job has no gang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingStatus>,
     /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,

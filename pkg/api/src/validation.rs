@@ -12,6 +12,7 @@ mod path;
 mod quantities;
 mod queueing;
 mod role_ports;
+mod scheduling;
 mod spec;
 mod strict_decode;
 mod template;

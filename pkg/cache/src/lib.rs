@@ -8,11 +8,13 @@ mod by_uid;
 mod call;
 mod connection;
 mod feed;
+mod groups;
 mod job_stream;
 mod job_view;
 mod jobs;
 mod key;
 mod objects;
+mod optional_api;
 mod projection;
 mod rate_limit;
 mod read_only_cache;
@@ -29,11 +31,13 @@ pub use connection::build_client;
 pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
 };
+pub use groups::{GroupApi, GroupCache, feed_groups, group_resource};
 pub use job_stream::{job_stream, stored_jobs};
 pub use job_view::{Halt, JobView, RoleView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use key::Key;
 pub use objects::{ObjectCache, PodCache, ServiceCache};
+pub use optional_api::{OptionalApi, OptionalCache};
 pub use read_only_cache::{AggregatorCache, NodeCache, ReadOnlyCache};
 pub use versioned_map::VersionedMap;
 pub use view::View;

@@ -1,6 +1,6 @@
 use std::{borrow::Cow, marker::PhantomData};
 
-use di_plan::{PodView, ServiceView, WorkloadView};
+use di_plan::{GroupView, PodView, ServiceView, WorkloadView};
 use k8s_openapi::{
     api::core::v1::{Pod, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -29,6 +29,12 @@ impl Project<Service> for ServiceView {
 }
 
 impl Project<DynamicObject> for WorkloadView {
+    fn from_object(object: &DynamicObject) -> Option<Self> {
+        Self::new(object)
+    }
+}
+
+impl Project<DynamicObject> for GroupView {
     fn from_object(object: &DynamicObject) -> Option<Self> {
         Self::new(object)
     }

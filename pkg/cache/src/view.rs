@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use di_api::Role;
-use di_plan::{PodView, ServiceView, WorkloadView};
+use di_plan::{GroupView, PodView, ServiceView, WorkloadView};
 
 use crate::key::Key;
 
@@ -85,6 +85,24 @@ impl View for ServiceView {
 }
 
 impl View for WorkloadView {
+    fn job_key(&self) -> Key {
+        (self.namespace.clone(), self.job.clone())
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+    fn mark_deleting(&mut self) {
+        self.deleting = true;
+    }
+}
+
+impl View for GroupView {
     fn job_key(&self) -> Key {
         (self.namespace.clone(), self.job.clone())
     }

@@ -1,12 +1,14 @@
 //! The checks of `kubectl di doctor`: problems of the installation and of permissions, with
 //! remedies.
 
+mod access;
 mod aggregators;
 mod certificates;
 mod crds;
 mod deployment;
 mod endpoint;
 pub(crate) mod finding;
+mod gang;
 mod kueue;
 mod leader;
 mod namespace;
@@ -70,6 +72,11 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         ));
         checks.push(with_name("kueue", kueue::check_kueue(cluster)));
     }
+    if let Some(Orchestrator::Installed(installed)) = found
+        && let Some(scheduler) = &installed.gang_scheduler
+    {
+        checks.push(with_name("gang", gang::check_gang(cluster, scheduler)));
+    }
     if missing.is_none() {
         checks.push(with_name(
             "permissions",
@@ -78,9 +85,9 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
     }
     let mut findings = vec![deployment::check_kubernetes_version(&kubernetes)];
     findings.extend(missing);
-    findings.extend(match orchestrator {
-        Ok(orchestrator) => deployment::check_deployment(&orchestrator, plugin),
-        Err(error) => vec![Finding::from_error("orchestrator", &error)],
+    findings.extend(match &orchestrator {
+        Ok(orchestrator) => deployment::check_deployment(orchestrator, plugin),
+        Err(error) => vec![Finding::from_error("orchestrator", error)],
     });
     for (check, result) in futures::future::join_all(checks).await {
         match result {

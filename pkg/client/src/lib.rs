@@ -20,6 +20,7 @@ pub use connection::{
     options::{ConnectOptions, Namespace},
     watch::Change,
 };
+pub use di_plan::GangScheduler;
 pub use doctor::{
     finding::{Finding, FindingState},
     run_checks,
@@ -28,7 +29,8 @@ pub use error::{Error, Rejected, Result};
 pub use install::{
     apply::{AppliedObject, ApplyOptions, apply_object},
     install_objects::{
-        IMAGE, InstallOptions, InstallVariant, VERSION, install_objects, kueue_objects,
+        IMAGE, InstallOptions, InstallVariant, VERSION, gang_objects, install_objects,
+        kueue_objects,
     },
     installed::{Installed, Orchestrator, find_orchestrator, has_kueue_permissions},
     leftovers::{Leftovers, delete_leftover, find_leftovers},
@@ -60,7 +62,7 @@ pub use logs::{
     follow::follow_logs,
     read::{LogLine, LogOptions, LogSelection, LogStream, read_logs, select_log_pods},
 };
-pub use queue::{QueueRow, WaitingReplicas, list_queue};
+pub use queue::{QueueRow, WaitingReplicas, list_queue, read_queue_position};
 pub use replicas::{
     exec::{Exec, ExecOptions, exec},
     list::{ContainerExit, Replica, ReplicaList, ReplicaPod, join_plan_with_pods, list_replicas},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use di_api::{ConditionType, Phase, PlanEntry, QueueState, Reason, Role, find_condition, names};
-use di_plan::base_workload_name;
+use di_plan::job_object_name;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -119,24 +119,23 @@ pub async fn list_queue(
     Ok(rows_from(&jobs, &pending))
 }
 
+/// Reads the position of a job in its LocalQueue: that of its first waiting Workload. Like Kueue, it
+/// counts from 0. `None` if it is unknown or nothing waits.
+pub async fn read_queue_position(cluster: &Cluster, job: &Job) -> Option<i64> {
+    find_position(job, &read_pending(cluster, std::slice::from_ref(job)).await)
+}
+
 /// Builds the rows of jobs. A position is known if `pending` has the LocalQueue of the job.
 fn rows_from(jobs: &[Job], pending: &PendingByQueue) -> Vec<QueueRow> {
     let row = |job: &Job| {
-        let waits = job.waits_in_queue();
-        let queue = job.queue_name().map(str::to_owned);
-        let position = queue.clone().filter(|_| waits).and_then(|queue| {
-            let workloads = pending.get(&(job.namespace().to_owned(), queue))?;
-            let own = workloads.iter().filter(|workload| workload.belongs_to(job));
-            own.map(|workload| workload.position).min()
-        });
         let wait = WaitInQueue::from_job(job);
         QueueRow {
             namespace: job.namespace().to_owned(),
             name: job.name().to_owned(),
-            queue,
-            waits,
+            queue: job.queue_name().map(str::to_owned),
+            waits: job.waits_in_queue(),
             waiting_replicas: wait.replicas,
-            position,
+            position: find_position(job, pending),
             since: wait.since,
             reason: wait.reason,
             message: wait.message,
@@ -144,6 +143,13 @@ fn rows_from(jobs: &[Job], pending: &PendingByQueue) -> Vec<QueueRow> {
         }
     };
     jobs.iter().map(row).collect()
+}
+
+fn find_position(job: &Job, pending: &PendingByQueue) -> Option<i64> {
+    let queue = job.queue_name().filter(|_| job.waits_in_queue())?;
+    let workloads = pending.get(&(job.namespace().to_owned(), queue.to_owned()))?;
+    let own = workloads.iter().filter(|workload| workload.belongs_to(job));
+    own.map(|workload| workload.position).min()
 }
 
 /// What the status of a job says about its wait.
@@ -240,7 +246,7 @@ impl PendingWorkload {
     /// Whether the Workload belongs to a job.
     fn belongs_to(&self, job: &Job) -> bool {
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let base = base_workload_name(job.name(), uid);
+        let base = job_object_name(job.name(), uid);
         let rest = self.name.strip_prefix(&base);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }

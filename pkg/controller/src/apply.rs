@@ -1,5 +1,6 @@
 //! Applies the actions of a step: creates and deletes pods and services.
 
+mod groups;
 mod objects;
 mod precondition;
 mod requests;

@@ -6,7 +6,9 @@ use std::{
 };
 
 use di_api::DIJob;
-use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache, WorkloadCache};
+use di_cache::{
+    AggregatorCache, GroupCache, JobCache, Key, NodeCache, PodCache, ServiceCache, WorkloadCache,
+};
 use di_plan::PodView;
 use kube::{
     Client,
@@ -29,6 +31,7 @@ pub(crate) struct Context {
     pub pods: Arc<PodCache>,
     pub services: Arc<ServiceCache>,
     pub workloads: Arc<WorkloadCache>,
+    pub groups: Arc<GroupCache>,
     pub nodes: Arc<NodeCache>,
     pub aggregators: Arc<AggregatorCache>,
     pub backoff: Backoff,
@@ -70,6 +73,7 @@ impl Context {
             pods: Arc::default(),
             services: Arc::default(),
             workloads: Arc::default(),
+            groups: Arc::default(),
             nodes: Arc::default(),
             aggregators: Arc::default(),
             backoff: Backoff::default(),

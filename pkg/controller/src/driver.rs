@@ -4,9 +4,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use di_api::{DIJob, Role, names};
 use di_cache::{
-    JobCache, Key, QueueApi, WatchedJob, feed_aggregator_configs, feed_nodes, feed_pods,
-    feed_services, feed_workloads, job_stream, stored_jobs,
+    JobCache, Key, OptionalApi, WatchedJob, feed_aggregator_configs, feed_groups, feed_nodes,
+    feed_pods, feed_services, feed_workloads, job_stream, stored_jobs,
 };
+use di_plan::GangScheduler;
 use futures::{FutureExt, StreamExt, stream};
 use kube::{
     Client, ResourceExt,
@@ -86,20 +87,9 @@ pub async fn run(
         client.clone(),
         aggregators,
         config_changed,
-        errors.clone(),
-    ));
-    let queue_api = context.workloads.subscribe_api();
-    tasks.spawn(feed_workloads(
-        client.clone(),
-        context.workloads.clone(),
-        changed.clone(),
         errors,
     ));
-    tasks.spawn(requeue_on_queue_change(
-        context.clone(),
-        queue_api,
-        changed.clone(),
-    ));
+    spawn_optional_feeds(&mut tasks, &context, &changed);
     tasks.spawn(requeue_on_config_change(context.clone(), configs, changed));
     for shard in shards {
         tasks.spawn(publish_shard(context.clone(), shard));
@@ -133,6 +123,50 @@ pub async fn run(
         .await
         .ok();
     ended
+}
+
+/// Feeds the objects of Kueue and of the gang scheduler, which not every cluster has.
+fn spawn_optional_feeds(
+    tasks: &mut JoinSet<()>,
+    context: &Arc<Context>,
+    changed: &mpsc::Sender<Key>,
+) {
+    let (client, errors) = (&context.client, &context.metrics.watch_errors);
+    let queue_api = context.workloads.subscribe_api();
+    tasks.spawn(feed_workloads(
+        client.clone(),
+        context.workloads.clone(),
+        changed.clone(),
+        errors.clone(),
+    ));
+    tasks.spawn(requeue_on_api_change(
+        context.clone(),
+        queue_api,
+        |job| job.queue_name().is_some(),
+        changed.clone(),
+    ));
+    let gang_scheduler = context.settings.build.gang.as_ref();
+    let Some(kind) = gang_scheduler.and_then(GangScheduler::group_kind) else {
+        return;
+    };
+    let group_api = context.groups.subscribe_api();
+    tasks.spawn(feed_groups(
+        client.clone(),
+        kind,
+        context.groups.clone(),
+        changed.clone(),
+        errors.clone(),
+    ));
+    tasks.spawn(requeue_on_api_change(
+        context.clone(),
+        group_api,
+        |job| {
+            let status = job.status.as_ref();
+            let has_gang = status.is_some_and(|status| status.scheduling.is_some());
+            has_gang || job.spec.scheduling.is_some()
+        },
+        changed.clone(),
+    ));
 }
 
 /// Resolves [`DRAIN_TIMEOUT`] after `shutdown`. Resolves at once if the jobs were never listed: a
@@ -180,15 +214,16 @@ async fn requeue_on_config_change(
     }
 }
 
-/// Requeues jobs in a queue when Kueue can be used, or no longer.
-async fn requeue_on_queue_change(
+/// Requeues the jobs that use an API when it can be used, or no longer.
+async fn requeue_on_api_change<V>(
     context: Arc<Context>,
-    mut api: watch::Receiver<QueueApi>,
+    mut api: watch::Receiver<OptionalApi<V>>,
+    uses_api: fn(&DIJob) -> bool,
     requeue: mpsc::Sender<Key>,
 ) {
     while api.changed().await.is_ok() {
         for job in context.jobs.list_all() {
-            if job.queue_name().is_none() {
+            if !uses_api(&job) {
                 continue;
             }
             let key = (job.namespace().unwrap_or_default(), job.name_any());

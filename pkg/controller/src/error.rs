@@ -4,6 +4,7 @@ use std::error::Error as _;
 
 use di_api::Reason;
 use di_cache::CallError;
+use di_plan::GangScheduler;
 use kube::core::Status;
 
 /// Cause in the API server's response to a create in a namespace that is being deleted.
@@ -67,6 +68,24 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The orchestrator lacks a right for the groups of the gang scheduler.
+    #[error(
+        "cannot {operation}: {message}; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
+    )]
+    GangForbidden {
+        /// Verb and object of the request.
+        operation: String,
+        /// Message of the server.
+        message: String,
+        /// Value of the flag.
+        scheduler: String,
+    },
+    /// A foreign group has the name of the job's group.
+    #[error("PodGroup {name} exists and does not belong to this job; delete it")]
+    GangNameTaken {
+        /// Name of the group.
+        name: String,
+    },
     /// The actions changed nothing, and are still required by the caches: a watch lags.
     #[error("reconcile made no progress; the watch cache may be stale")]
     NoProgress,
@@ -86,13 +105,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// All values of [`Error::reason`], the most severe first.
-    pub const REASONS: [Reason; 12] = [
+    pub const REASONS: [Reason; 14] = [
         Reason::LeaseLost,
         Reason::WatchEnded,
         Reason::Invalid,
         Reason::NameConflict,
         Reason::QueueForbidden,
         Reason::QueueTooManyShapes,
+        Reason::GangNameTaken,
+        Reason::GangForbidden,
         Reason::Forbidden,
         Reason::QuotaExceeded,
         Reason::ApiError,
@@ -114,6 +135,8 @@ impl Error {
             },
             Self::Timeout { .. } => Reason::Timeout,
             Self::KueueForbidden { .. } => Reason::QueueForbidden,
+            Self::GangForbidden { .. } => Reason::GangForbidden,
+            Self::GangNameTaken { .. } => Reason::GangNameTaken,
             Self::NameConflict { .. } => Reason::NameConflict,
             Self::PreviousJobTerminating { .. } | Self::OwnObjectNotWatched { .. } => {
                 Reason::PreviousJobTerminating
@@ -157,6 +180,23 @@ impl Error {
         }
         match self {
             Self::Api { operation, source } => Self::KueueForbidden { operation, source },
+            other => other,
+        }
+    }
+
+    /// Maps "forbidden" in the response to a request for a group to [`Error::GangForbidden`].
+    pub(crate) fn map_gang_forbidden(self, scheduler: &GangScheduler) -> Self {
+        let status = self.api_status().filter(|_| !self.is_terminal());
+        let status = status.filter(|status| status.is_forbidden());
+        let Some(message) = status.map(|status| status.message.clone()) else {
+            return self;
+        };
+        match self {
+            Self::Api { operation, .. } => Self::GangForbidden {
+                operation,
+                message,
+                scheduler: scheduler.to_string(),
+            },
             other => other,
         }
     }
@@ -261,6 +301,19 @@ mod tests {
         assert_eq!(
             conflict.chain(),
             "pod p exists and does not belong to this job; delete it, or create the job under another name"
+        );
+    }
+
+    #[test]
+    fn forbidden_group_names_the_remedy() {
+        let forbidden =
+            json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
+        let scheduler = "coscheduling:other".parse().unwrap();
+        let error = rejected(&forbidden).map_gang_forbidden(&scheduler);
+        assert_eq!(error.reason(), Reason::GangForbidden);
+        assert_eq!(
+            error.chain(),
+            "cannot try: no; to grant the rights, run: kubectl di install --gang-scheduler=coscheduling:other"
         );
     }
 

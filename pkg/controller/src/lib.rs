@@ -31,4 +31,6 @@ pub use leader_election::run_with_leader_election;
 pub use lease::{LeaderToken, Lease, LeaseSettings};
 pub use metrics::Metrics;
 pub use settings::Settings;
-pub(crate) use step::{Action, EventRecord, Observed, ObservedQueue, ReconcileError, Step};
+pub(crate) use step::{
+    Action, EventRecord, Observed, ObservedGang, ObservedQueue, ReconcileError, Step,
+};

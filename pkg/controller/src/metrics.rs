@@ -99,25 +99,29 @@ pub(crate) struct WriteLabels {
 }
 
 /// All requests that the reconciler sends.
-const REQUESTS: [(&str, &str); 19] = [
+const REQUESTS: [(&str, &str); 23] = [
     ("create", "pods"),
     ("create", "services"),
     ("create", "events"),
     ("create", "workloads"),
+    ("create", "podgroups"),
     ("delete", "pods"),
     ("delete", "services"),
     ("delete", "dijobs"),
     ("delete", "workloads"),
+    ("delete", "podgroups"),
     ("get", "pods"),
     ("get", "services"),
     ("get", "dijobs"),
     ("get", "workloads"),
+    ("get", "podgroups"),
     ("get", "resourceflavors"),
     ("get", "workloadpriorityclasses"),
     ("get", "priorityclasses"),
     ("patch", "pods"),
     ("patch", "dijobs/status"),
     ("patch", "workloads"),
+    ("patch", "podgroups"),
     ("patch", "workloads/status"),
 ];
 
@@ -132,6 +136,7 @@ impl Metrics {
             "nodes",
             "aggregatorconfigs",
             "workloads",
+            "podgroups",
         ];
         let watch_errors = WatchErrors::register(registry, resources);
         let pod_failures = Family::<FailureLabels, Counter>::default();

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use di_cache::{JobRef, Key, QueueApi, View, kueue_resource};
+use di_cache::{JobRef, Key, OptionalApi, QueueApi, View, kueue_resource};
 use di_plan::{FlavorView, PodView, RandomSuffixes, controlling_job};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt, api::DynamicObject};
 use serde::Deserialize;
 
 use crate::{
-    Error, Observed, ObservedQueue, Step,
+    Error, Observed, ObservedGang, ObservedQueue, Step,
     apply::PARALLEL_REQUESTS,
     context::Context,
     error::Result,
@@ -47,12 +47,29 @@ pub(crate) fn observe(context: &Context, key: &Key, job: JobRef) -> Observed {
             workloads: context.workloads.objects.list_by_job(key),
             flavors: BTreeMap::new(),
         },
+        gang: observe_gang(context, key),
         last_error: context.job_state(key).last_error,
         final_coordinator_state: coordinator_uid.and_then(|uid| context.pods.final_state(uid)),
         unlabeled_pods: HashMap::new(),
         live_reads: deleted.map(|entry| (entry.name.clone(), false)).collect(),
         now,
         job,
+    }
+}
+
+fn observe_gang(context: &Context, key: &Key) -> ObservedGang {
+    let scheduler = context.settings.build.gang.clone();
+    let has_groups = scheduler
+        .as_ref()
+        .is_some_and(|scheduler| scheduler.group_kind().is_some());
+    ObservedGang {
+        api: if has_groups {
+            context.groups.api()
+        } else {
+            OptionalApi::Served(())
+        },
+        groups: context.groups.objects.list_by_job(key),
+        scheduler,
     }
 }
 

@@ -94,6 +94,7 @@ fn readable_end(job: &DynamicObject) -> Option<DIJob> {
         failure_rules: Vec::new(),
         failure_tails: true,
         queueing: None,
+        scheduling: None,
     };
     let mut ended = DIJob::new(&job.name_any(), spec);
     (ended.metadata, ended.status) = (job.metadata.clone(), Some(status));

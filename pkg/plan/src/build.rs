@@ -17,8 +17,9 @@ use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::pod_spec_editor::PodSpecEditor;
+pub(crate) use self::pod_spec_editor::PodSpecEditor;
 use crate::{
+    gang::GangScheduler,
     job::Job,
     ops::{aggregator_of, find_entry},
     ports::{master_port, port_of_entry, replica_ports},
@@ -30,12 +31,15 @@ use crate::{
 pub struct BuildSettings {
     /// Address of the replica endpoint, `host:port`.
     pub server_url: String,
+    /// The scheduler that places gangs.
+    pub gang: Option<GangScheduler>,
 }
 
 impl Default for BuildSettings {
     fn default() -> Self {
         Self {
             server_url: names::DEFAULT_SERVER_URL.to_owned(),
+            gang: None,
         }
     }
 }
@@ -70,10 +74,8 @@ impl NewPod {
     }
 }
 
-/// Builds the pod of a plan entry; `None` if the role has no template.
-///
-/// `aggregator` is the template of aggregators, which the job does not contain.
-pub fn build_pod(
+/// Builds the pod of a plan entry, without what the gang adds. `None` if the role has no template.
+pub(crate) fn build_placed_pod(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: Option<&PodTemplate>,
@@ -95,7 +97,7 @@ pub fn build_pod(
     Some(pod)
 }
 
-/// Like [`build_pod`], without what Kueue adds.
+/// Like [`build_placed_pod`], without what Kueue adds.
 pub(crate) fn build_unplaced_pod(
     job: &DIJob,
     entry: &PlanEntry,

@@ -5,11 +5,13 @@
 mod aggregator;
 mod allocation;
 mod build;
+mod gang;
 mod job;
 mod listing;
 mod named_port;
 mod names;
 mod ops;
+mod pod;
 mod ports;
 mod queueing;
 mod resource_share;
@@ -17,11 +19,15 @@ mod view;
 
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, SimpleAllocation};
-pub use build::{BuildSettings, NewPod, build_pod, build_service};
+pub use build::{BuildSettings, NewPod, build_service};
+pub use gang::{
+    GangScheduler, GroupKind, floor_members, gang_problem, group_name, group_size_patch,
+    leave_group_patch, new_group,
+};
 pub use job::{Job, rejection_in_status};
 pub use listing::{Listing, list_processes, list_replicas, next_change};
 pub use named_port::named_port;
-pub use names::{RandomSuffixes, Suffixes};
+pub use names::{RandomSuffixes, Suffixes, job_object_name};
 pub use ops::{
     MAX_BACKOFF_SECONDS, MAX_FAILURES_BYTES, Request, StatusSizeBudget, adopt, aggregator_of,
     drop_deleted, drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor,
@@ -29,15 +35,15 @@ pub use ops::{
     propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
     scale_down_order, scale_down_requested, sync_declared, trim_history,
 };
+pub use pod::build_pod;
 pub use ports::port_of_entry;
 pub use queueing::{
     FlavorView, KueueVersion, PlacementConflict, PodSet, Priority, StatusPatch, WorkloadDraft,
-    base_workload_name, build_placements, build_pod_sets, flavors_of, new_workload, patch_finished,
-    patch_pods_ready, patch_reclaimable, pod_set_name, release_quota, replica_workload_name,
-    updated_workload,
+    build_placements, build_pod_sets, flavors_of, new_workload, patch_finished, patch_pods_ready,
+    patch_reclaimable, pod_set_name, release_quota, replica_workload_name, updated_workload,
 };
 pub use view::{
-    Admission, CrashLoop, DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
+    Admission, CrashLoop, DdpView, End, GroupView, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
     PodSetAssignment, PodSetSummary, PodView, RestartPolicy, ServiceView, Stage, WorkloadSummary,
     WorkloadView, controlling_job,
 };

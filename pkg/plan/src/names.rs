@@ -38,3 +38,23 @@ pub(crate) fn unused_name(
         }
     }
 }
+
+/// Length of the longest suffix after [`job_object_name`]: a role and an index.
+const MAX_SUFFIX_LEN: usize = "-aggregator-1999".len();
+const UID_LEN: usize = 5;
+
+/// Name of the only object of its kind that a job has: the Workload of the coordinator and the
+/// declared replicas, or the group of a gang. A new job of the same name has another one.
+pub fn job_object_name(job: &str, uid: &str) -> String {
+    let prefix = "dijob-";
+    // Other names of the job's objects end with a suffix too, so a job name is never this long.
+    let max_len = names::MAX_POD_NAME_LEN - MAX_SUFFIX_LEN - prefix.len() - UID_LEN - 1;
+    let job = job.get(..max_len).unwrap_or(job);
+    let job = job.trim_end_matches(['-', '.']);
+    let uid: String = uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(UID_LEN)
+        .collect();
+    format!("{prefix}{job}-{uid}")
+}

@@ -3,6 +3,7 @@
 mod crash_loop;
 mod ddp;
 mod env;
+mod group;
 mod node;
 mod owner;
 mod pod;
@@ -12,6 +13,7 @@ mod workload;
 
 pub use crash_loop::CrashLoop;
 pub use ddp::DdpView;
+pub use group::GroupView;
 pub use node::NodeView;
 pub use owner::controlling_job;
 pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};

@@ -45,6 +45,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         role: Some(role),
         index: None,
         group: None,
+        in_gang: false,
         ddp: None,
         phase: PodPhase::Running,
         end: None,

@@ -22,7 +22,7 @@ impl Drop for Kubelet {
 }
 
 impl Kubelet {
-    /// Runs every pod.
+    /// Runs every pod. Those of another scheduler run once it has bound them.
     pub fn running(space: &Space) -> Self {
         Self::start(space, true)
     }
@@ -46,7 +46,7 @@ impl Kubelet {
                     async move {
                         if pod.metadata.deletion_timestamp.is_some() {
                             reap_pod(&pods, &pod).await;
-                        } else if runs && node_name(&pod).is_none() {
+                        } else if runs && should_start(&pod) {
                             run(&pods, &pod.name_any()).await;
                         }
                     }
@@ -56,8 +56,19 @@ impl Kubelet {
     }
 }
 
-fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref()
+/// Whether a pod waits for its kubelet. Those of the default scheduler have no node yet, because it
+/// does not run.
+fn should_start(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref().unwrap();
+    let is_bound = spec.node_name.is_some();
+    if spec.scheduler_name.as_deref() == Some("default-scheduler") {
+        return !is_bound;
+    }
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    is_bound && phase == Some("Pending")
 }
 
 async fn reap_pod(pods: &Api<Pod>, pod: &Pod) {

@@ -11,6 +11,7 @@ mod audit;
 mod dry_run;
 mod endpoint;
 mod eventually;
+mod gang;
 mod install;
 mod kubelet;
 mod kueue;
@@ -36,6 +37,7 @@ pub use di_fixtures::{Job, template};
 pub use dry_run::dry_run;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
+pub use gang::{Gangs, gang_job, gang_settings, grant_gang_rights, install_gangs, slot_resource};
 pub use kubelet::{
     Kubelet, exit, fail_to_pull, give_address, remove, report_node_lost, report_restarts,
     report_unschedulable, run,

@@ -4,9 +4,8 @@ use http::Uri;
 pub(crate) fn restrict_to_namespace(uri: &Uri, namespace: &str) -> Option<Uri> {
     let path = uri.path();
     let (group, kind) = path.rsplit_once('/')?;
-    if !matches!(kind, "dijobs" | "pods" | "services" | "workloads")
-        || group.contains("/namespaces/")
-    {
+    let kinds = ["dijobs", "pods", "services", "workloads", "podgroups"];
+    if !kinds.contains(&kind) || group.contains("/namespaces/") {
         return None;
     }
     let query = uri

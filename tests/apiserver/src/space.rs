@@ -4,6 +4,7 @@ use std::{
 };
 
 use di_api::{DIJob, DIJobStatus, Phase, Reason, names};
+use di_controller::Settings;
 use k8s_openapi::api::{
     core::v1::{Namespace, Pod, Service},
     events::v1::Event,
@@ -79,8 +80,13 @@ impl Space {
 
     /// Starts a manager with this user agent.
     pub fn manager(&self, agent: &str) -> Manager {
+        self.manager_with(agent, Settings::default())
+    }
+
+    /// Starts a manager with this user agent and these settings.
+    pub fn manager_with(&self, agent: &str, settings: Settings) -> Manager {
         let (client, proxy) = self.client_of(agent);
-        Manager::start(client).with_proxy(proxy)
+        Manager::start_with(client, settings).with_proxy(proxy)
     }
 
     /// Returns a client with the manager's rights. With random faults it uses a proxy, which the

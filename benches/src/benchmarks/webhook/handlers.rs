@@ -37,14 +37,14 @@ pub fn certificate() -> Result<(ServingCert, Arc<Certificates>)> {
 /// Ours, as they are installed.
 pub fn webhook(client: Client) -> Router {
     let access = Access::new(client, Settings::default().authorization_cache_ttl);
-    di_admission::router(access, None, Metrics::default())
+    di_admission::router(access, None, None, Metrics::default())
 }
 
 /// Ours, as they are installed, with the dry run of pods.
 pub fn webhook_with_dry_run(client: Client) -> Router {
     let access = Access::new(client.clone(), Settings::default().authorization_cache_ttl);
     let dry_run = DryRun::new(client, DryRunSettings::default());
-    di_admission::router(access, Some(dry_run), Metrics::default())
+    di_admission::router(access, Some(dry_run), None, Metrics::default())
 }
 
 pub async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<SocketAddr> {

@@ -1,6 +1,7 @@
 //! `kubectl di describe`: the details of jobs.
 
 mod cells;
+mod gang_cell;
 mod queue_fields;
 mod screen;
 mod tree;
@@ -11,7 +12,7 @@ use anyhow::Result;
 use clap::{ArgAction, Args};
 use di_client::{
     Cluster, EventFilter, Job, JobQuery, ReplicaList, get_job, list_events, list_jobs,
-    list_replicas,
+    list_replicas, read_queue_position,
 };
 use jiff::Timestamp;
 
@@ -119,6 +120,7 @@ impl Describe {
             job,
             replicas: &replicas,
             events: events.as_ref(),
+            queue_position: read_queue_position(cluster, job).await,
             now: Timestamp::now(),
             colours: Colours::for_stdout(),
         }

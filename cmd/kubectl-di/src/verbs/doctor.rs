@@ -13,8 +13,8 @@ use crate::{
 /// Check the orchestrator for problems, and suggest remedies.
 ///
 /// Checks versions, custom resource definitions, pods, webhooks, certificates, leader and replica
-/// endpoint of the orchestrator, its permissions to use Kueue if the cluster serves it, and your
-/// permissions. The exit code is 1 if a check finds an error.
+/// endpoint of the orchestrator, its permissions to use Kueue if the cluster serves it, its gang
+/// scheduler if it has one, and your permissions. The exit code is 1 if a check finds an error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Run all checks

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
     Cluster, DryRun, IMAGE, InstallOptions, InstallVariant, Installed, Orchestrator, VERSION,
-    find_orchestrator,
+    find_orchestrator, gang_objects, install_objects, kueue_objects,
 };
 
 use crate::{
@@ -27,11 +27,14 @@ use crate::{
   # Allow the orchestrator to queue jobs with Kueue, also if it is installed already
   kubectl di install --kueue
 
+  # Start the gangs of jobs by Volcano, also if the orchestrator is installed already
+  kubectl di install --gang-scheduler=volcano
+
   # Install only the admission webhooks, if another operator runs the jobs
   kubectl di install --webhook-only")]
 pub struct Install {
     /// Install only the admission webhooks
-    #[arg(long, conflicts_with = "kueue")]
+    #[arg(long, conflicts_with_all = ["kueue", "gang_scheduler"])]
     webhook_only: bool,
     #[command(flatten)]
     setup: Setup,
@@ -48,10 +51,12 @@ impl Install {
         let options = InstallOptions {
             variant: flavour,
             kueue: self.setup.kueue,
+            gang_scheduler: self.setup.gang_scheduler.clone().and_then(|flag| flag.0),
         };
         let image = self.setup.image.as_deref().unwrap_or(IMAGE);
+        let objects = install_objects(&options, image)?;
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.print_manifests(options, image, out)?;
+            self.setup.print_manifests(objects, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let cluster = globals.connect().await?;
@@ -62,8 +67,8 @@ impl Install {
             );
             let is_ours = version_text(&installed) == VERSION;
             if is_ours && installed.variant == flavour && self.setup.image.is_none() {
-                if self.setup.kueue {
-                    return self.add_kueue(&cluster, out).await;
+                if self.setup.kueue || self.setup.gang_scheduler.is_some() {
+                    return self.add_parts(&cluster, &installed, out).await;
                 }
                 bail!("{already}: there is nothing to do");
             }
@@ -79,10 +84,10 @@ impl Install {
                 Some(image) if is_ours => image,
                 _ => VERSION,
             };
-            let kueue = if self.setup.kueue { " --kueue" } else { "" };
-            bail!("{already}; to upgrade to {target}: kubectl di upgrade{kueue}");
+            let flags = self.setup.part_flags();
+            bail!("{already}; to upgrade to {target}: kubectl di upgrade{flags}");
         }
-        if !self.setup.apply_all(&cluster, options, image, out).await? {
+        if !self.setup.apply_all(&cluster, &objects, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
@@ -91,13 +96,30 @@ impl Install {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Adds the permissions to use Kueue to an installed orchestrator.
-    async fn add_kueue(&self, cluster: &Cluster, out: &mut impl Write) -> Result<ExitCode> {
-        if !self.setup.apply_kueue(cluster, out).await? {
+    /// Adds the permissions to use Kueue, and the gang scheduler, to an installed orchestrator.
+    async fn add_parts(
+        &self,
+        cluster: &Cluster,
+        installed: &Installed,
+        out: &mut impl Write,
+    ) -> Result<ExitCode> {
+        let (mut objects, mut results) = (Vec::new(), Vec::new());
+        if self.setup.kueue {
+            objects.extend(kueue_objects()?);
+            results.push("may use Kueue".to_owned());
+        }
+        if let Some(scheduler) = &self.setup.gang_scheduler {
+            let image = installed.images.first().map_or(IMAGE, String::as_str);
+            objects.extend(gang_objects(scheduler.0.as_ref(), image)?);
+            results.push(format!("has the gang scheduler {scheduler}"));
+        }
+        if !self.setup.apply_all(cluster, &objects, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
-            writeln!(out, "DI Orchestrator {VERSION} may use Kueue")?;
+            for result in results {
+                writeln!(out, "DI Orchestrator {VERSION} {result}")?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,13 +6,16 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, InstallOptions, apply_object,
-    install_objects, kueue_objects, wait_for_crd, wait_for_rollout, wait_for_webhooks,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, apply_object, wait_for_crd,
+    wait_for_rollout, wait_for_webhooks,
 };
 use serde_json::Value;
 
 use crate::{
-    flags::{dry_run::DryRunFlag, globals::Globals, parsers::parse_timeout, wait::WaitByDefault},
+    flags::{
+        dry_run::DryRunFlag, gang_scheduler::GangSchedulerFlag, globals::Globals,
+        parsers::parse_timeout, wait::WaitByDefault,
+    },
     output::{
         kind_and_name,
         printer::{OutputFlags, Printer},
@@ -44,6 +47,11 @@ pub struct Setup {
     /// this flag
     #[arg(long)]
     pub kueue: bool,
+    /// Scheduler that starts the gangs of jobs: volcano, coscheduling, coscheduling:NAME, yunikorn,
+    /// kai, kubernetes or none. Also installs the permissions to use it. An upgrade keeps the
+    /// scheduler without this flag
+    #[arg(long, value_name = "SCHEDULER")]
+    pub gang_scheduler: Option<GangSchedulerFlag>,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     #[command(flatten)]
@@ -60,20 +68,16 @@ pub struct Setup {
 
 impl Setup {
     /// Prints the objects that would be applied; needs no cluster.
-    pub fn print_manifests(
-        &self,
-        options: InstallOptions,
-        image: &str,
-        out: &mut impl Write,
-    ) -> Result<()> {
+    pub fn print_manifests(&self, objects: Vec<Value>, out: &mut impl Write) -> Result<()> {
         let mut printer = Printer::new(&self.output, self.dry_run);
-        for object in install_objects(options, image)? {
+        for object in objects {
             printer.print_change(out, object, APPLIED)?;
         }
         Ok(())
     }
 
-    /// Applies all objects and waits for the rollout unless --wait=false.
+    /// Applies objects in this order. Waits for the rollout if the Deployment is one of them and
+    /// --wait is not false.
     ///
     /// Returns false if the server rejected an object; the error and the partial result are
     /// printed then.
@@ -83,16 +87,15 @@ impl Setup {
     pub async fn apply_all(
         &self,
         cluster: &Cluster,
-        options: InstallOptions,
-        image: &str,
+        objects: &[Value],
         out: &mut impl Write,
     ) -> Result<bool> {
         let deadline = Deadline::after(Some(self.timeout));
-        let objects = install_objects(options, image)?;
-        if !self.apply_objects(cluster, &objects, deadline, out).await? {
+        if !self.apply_objects(cluster, objects, deadline, out).await? {
             return Ok(false);
         }
-        if self.waiting.is_wanted() && self.dry_run.is_real() {
+        let has_pods = objects.iter().any(|object| object["kind"] == "Deployment");
+        if has_pods && self.waiting.is_wanted() && self.dry_run.is_real() {
             eprintln!("Waiting for the rollout of the orchestrator...");
             wait_for_rollout(cluster, deadline).await?;
             eprintln!("Waiting for its webhooks to respond...");
@@ -101,12 +104,13 @@ impl Setup {
         Ok(true)
     }
 
-    /// Applies only the permissions to use Kueue, for an installed orchestrator. Returns false as
-    /// [`Self::apply_all`] does.
-    pub async fn apply_kueue(&self, cluster: &Cluster, out: &mut impl Write) -> Result<bool> {
-        let deadline = Deadline::after(Some(self.timeout));
-        self.apply_objects(cluster, &kueue_objects()?, deadline, out)
-            .await
+    /// The flags of optional parts, each after a space.
+    pub fn part_flags(&self) -> String {
+        let kueue = if self.kueue { " --kueue" } else { "" };
+        match &self.gang_scheduler {
+            Some(scheduler) => format!("{kueue} --gang-scheduler={scheduler}"),
+            None => kueue.to_owned(),
+        }
     }
 
     /// Applies objects in this order. Returns false if the server rejected one.

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use di_client::{
     Cluster, DryRun, IMAGE, InstallOptions, InstallVariant, Installed, Orchestrator, VERSION,
-    find_orchestrator, has_kueue_permissions,
+    find_orchestrator, has_kueue_permissions, install_objects,
 };
 
 use crate::flags::globals::Globals;
@@ -25,6 +25,9 @@ use super::{
 
   # Use an image from another registry
   kubectl di upgrade --image registry.example.com/di-orchestrator:v0.1.0
+
+  # Also let Volcano start the gangs of jobs
+  kubectl di upgrade --gang-scheduler=volcano
 
   # Check the upgrade with a server dry run
   kubectl di upgrade --dry-run=server")]
@@ -60,12 +63,13 @@ impl Upgrade {
                 anyhow!("the orchestrator runs {runs}, which is not from the registry of {IMAGE}; set the image with --image")
             })?,
         };
-        let options = self.install_options(&cluster, found.variant).await?;
+        let options = self.install_options(&cluster, &found).await?;
+        let objects = install_objects(&options, image)?;
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.print_manifests(options, image, out)?;
+            self.setup.print_manifests(objects, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if !self.setup.apply_all(&cluster, options, image, out).await? {
+        if !self.setup.apply_all(&cluster, &objects, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
@@ -79,14 +83,25 @@ impl Upgrade {
     async fn install_options(
         &self,
         cluster: &Cluster,
-        variant: InstallVariant,
+        found: &Installed,
     ) -> Result<InstallOptions> {
+        let flags = self.setup.part_flags();
         ensure!(
-            !self.setup.kueue || variant == InstallVariant::Full,
-            "only the admission webhooks are installed, and they do not use Kueue; omit --kueue"
+            flags.is_empty() || found.variant == InstallVariant::Full,
+            "only the admission webhooks are installed, and they use neither Kueue nor a gang scheduler; omit{flags}"
         );
-        let kueue = self.setup.kueue || has_kueue_permissions(cluster).await?;
-        Ok(InstallOptions { variant, kueue })
+        let gang_scheduler = match (&self.setup.gang_scheduler, &found.gang_scheduler) {
+            (Some(flag), _) => flag.0.clone(),
+            (None, Some(installed)) => Some(installed.parse().map_err(|_| {
+                anyhow!("the orchestrator has the unknown gang scheduler {installed}; set another one with --gang-scheduler")
+            })?),
+            (None, None) => None,
+        };
+        Ok(InstallOptions {
+            variant: found.variant,
+            kueue: self.setup.kueue || has_kueue_permissions(cluster).await?,
+            gang_scheduler,
+        })
     }
 
     fn check_version(&self, found: &Installed) -> Result<()> {

@@ -69,6 +69,7 @@ fn job_of_config(config: &AggregatorConfig, namespace: &str) -> DIJob {
         failure_rules: Vec::new(),
         failure_tails: true,
         queueing: None,
+        scheduling: None,
     };
     let mut job = DIJob::new(&config.name_any(), spec);
     job.metadata.namespace = Some(namespace.to_owned());

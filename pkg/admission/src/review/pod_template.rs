@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::request::Kind;
 
 /// Fields of a `DIJob` spec that do not change the pods. Every other field counts as a template.
-const NON_TEMPLATE_FIELDS: [&str; 9] = [
+const NON_TEMPLATE_FIELDS: [&str; 10] = [
     "group",
     "cleanPodPolicy",
     "suspend",
@@ -16,6 +16,7 @@ const NON_TEMPLATE_FIELDS: [&str; 9] = [
     "failureTails",
     "failureRules",
     "queueing",
+    "scheduling",
 ];
 /// Fields of a role that do not change its pods.
 const NON_TEMPLATE_ROLE_FIELDS: [&str; 2] = ["replicas", "groups"];

@@ -60,7 +60,7 @@ fn create_review(object: &Value) -> Value {
 }
 
 fn outcome_of(review: &Value) -> ReviewOutcome {
-    validate(review.to_string().as_bytes()).unwrap()
+    validate(review.to_string().as_bytes(), None).unwrap()
 }
 
 /// The response if the author may create pods.
@@ -337,7 +337,7 @@ fn invalid_review_is_malformed() {
     ] {
         let errors = [
             mutate(body.as_bytes()).unwrap_err(),
-            validate(body.as_bytes()).unwrap_err(),
+            validate(body.as_bytes(), None).unwrap_err(),
         ];
         for error in errors {
             assert!(matches!(error, Error::Malformed(_)), "{error}");
@@ -386,6 +386,28 @@ fn warnings_are_returned_in_both_versions() {
         update_review(&doubtful, &labelled),
     ] {
         assert!(validate_review(&review).get("warnings").is_none());
+    }
+}
+
+#[test]
+fn gang_without_scheduler_gets_warning() {
+    let volcano = GangScheduler::Volcano;
+    let gang = json!({"gang": {}});
+    for (scheduling, scheduler, has_warning) in [
+        (Value::Null, None, false),
+        (gang.clone(), None, true),
+        (gang, Some(&volcano), false),
+    ] {
+        let mut job = valid_job();
+        job["spec"]["scheduling"] = scheduling;
+        let new = create_review(&job);
+        let changed = update_review(&valid_job(), &job);
+        for review in [new, changed] {
+            let outcome = validate(review.to_string().as_bytes(), scheduler).unwrap();
+            let response = response_json(&response_if_authorized(outcome));
+            let warnings = &response["warnings"];
+            assert_eq!(!warnings.is_null(), has_warning, "{warnings}");
+        }
     }
 }
 

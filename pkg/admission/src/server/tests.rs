@@ -42,7 +42,7 @@ fn allowed_reply() -> Reply {
 
 /// A router with a mock API server that allows everything.
 pub(super) fn open_router() -> Router {
-    router(mock_access(allowed_reply()), None, Metrics::default())
+    router(mock_access(allowed_reply()), None, None, Metrics::default())
 }
 
 async fn post_to(path: &str, body: impl Into<Body>) -> (StatusCode, String) {
@@ -114,7 +114,12 @@ async fn review_outcomes_are_counted() {
         (allowed_reply(), "{".to_owned(), "malformed"),
     ] {
         let mut registry = prometheus_client::registry::Registry::default();
-        let router = router(mock_access(reply), None, Metrics::register(&mut registry));
+        let router = router(
+            mock_access(reply),
+            None,
+            None,
+            Metrics::register(&mut registry),
+        );
         let request = Request::post("/validate").body(Body::from(body)).unwrap();
         router.oneshot(request).await.unwrap();
         let mut text = String::new();
@@ -144,7 +149,7 @@ async fn template_is_allowed_only_if_authorized() {
         (Reply::Hang, "503"),
     ] {
         let started_at = Instant::now();
-        let router = router(mock_access(reply.clone()), None, Metrics::default());
+        let router = router(mock_access(reply.clone()), None, None, Metrics::default());
         let (status, body) = post_with(router, "/validate", review_with_policy("None")).await;
         assert_eq!(status, StatusCode::OK);
         let expected_text = match expected {
@@ -177,7 +182,7 @@ async fn concurrent_access_queries_are_limited() {
         }
     });
     let access = Access::new(Client::new(service, "default"), Duration::ZERO);
-    let router = router(access, None, Metrics::default());
+    let router = router(access, None, None, Metrics::default());
     let flood =
         (0..500).map(|_| post_with(router.clone(), "/validate", review_with_policy("None")));
     for (_, body) in join_all(flood).await {
@@ -190,7 +195,7 @@ async fn concurrent_access_queries_are_limited() {
 async fn access_is_queried_again_after_cache_ttl() {
     let (mock, client) = ApiServerMock::new(|_| allowed_reply());
     let access = Access::new(client, Duration::from_secs(10));
-    let router = router(access, None, Metrics::default());
+    let router = router(access, None, None, Metrics::default());
     let bob = review_with_policy("None")
         .replace(r#""userInfo": {}"#, r#""userInfo": {"username": "bob"}"#);
     for (review, after, expected) in [

@@ -94,6 +94,23 @@ pub(super) fn check_name_in_label(name: &str, field: &Path<'_>, faults: &mut Fau
     }
 }
 
+/// Checks the key of a label if it is not empty.
+pub(super) fn check_label_key(key: &str, field: &Path<'_>, faults: &mut Faults) {
+    if !key.is_empty() && !is_label_key(key) {
+        let why = "must be the key of a node label, such as topology.kubernetes.io/rack";
+        faults.push(Fault::invalid(field, key, why));
+    }
+}
+
+/// Checks a name that is also the value of a label if it is not empty. Unlike the names of objects,
+/// it may have upper case letters.
+pub(super) fn check_label_value(value: &str, field: &Path<'_>, faults: &mut Faults) {
+    if !value.is_empty() && !is_label_value(value) {
+        let why = "must be the value of a label: no more than 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends";
+        faults.push(Fault::invalid(field, value, why));
+    }
+}
+
 fn push_invalid(name: &str, field: &Path<'_>, messages: Vec<&'static str>, faults: &mut Faults) {
     faults.extend(
         messages
@@ -130,6 +147,24 @@ fn dns_label(name: &str) -> Vec<&'static str> {
 
 fn is_dns_subdomain(name: &str) -> bool {
     name.split('.').all(is_dns_label)
+}
+
+fn is_label_key(key: &str) -> bool {
+    let is_prefix = |prefix: &str| prefix.len() <= MAX_SUBDOMAIN_LEN && is_dns_subdomain(prefix);
+    match key.split_once('/') {
+        Some((prefix, name)) => is_prefix(prefix) && is_label_value(name),
+        None => is_label_value(key),
+    }
+}
+
+/// Whether this is the value of a label, or its key without a prefix.
+fn is_label_value(text: &str) -> bool {
+    let is_inner = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+    let is_end = |end: Option<u8>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= MAX_LABEL_LEN
+        && text.bytes().all(is_inner)
+        && is_end(text.bytes().next())
+        && is_end(text.bytes().next_back())
 }
 
 fn dns_subdomain(name: &str) -> Vec<&'static str> {

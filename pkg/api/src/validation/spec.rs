@@ -210,7 +210,7 @@ fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
 }
 
 /// Requires a number of at least 0 if the field is set.
-fn check_not_negative(value: Option<i32>, field: &Path<'_>, faults: &mut Faults) {
+pub(super) fn check_not_negative(value: Option<i32>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(value) = value.filter(|value| *value < 0) {
         let why = "must be greater than or equal to 0";
         faults.push(Fault::invalid(field, value, why));

@@ -5,7 +5,7 @@ use super::{
     fault::{Fault, FaultKind, Faults, MAX_FAULTS},
     names,
     path::SPEC,
-    queueing, spec,
+    queueing, scheduling, spec,
     strict_decode::Decoded,
     template,
     template_decode::decode_template,
@@ -91,6 +91,7 @@ impl Kind for DIJob {
         names::check_job_name(&self.metadata, &mut faults);
         queueing::check_labels(&self.metadata, &mut faults);
         spec::check_spec(&self.spec, &mut faults);
+        scheduling::check_scheduling(self, &mut faults);
         faults.into_vec()
     }
 }

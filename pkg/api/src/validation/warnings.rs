@@ -33,6 +33,7 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
         );
     }
     warn_about_queue(job, &mut warnings);
+    warn_about_scheduling(job, &mut warnings);
     for role in Role::DECLARED {
         let Some(declared) = job.spec.declared(role) else {
             continue;
@@ -90,6 +91,25 @@ fn warn_about_queue(job: &DIJob, warnings: &mut Vec<String>) {
         if rule.grow_memory.is_some() {
             warnings.push(format!(
                 "spec.failureRules[{i}].growMemory has no effect in a queue: the quota of an admitted pod is fixed"
+            ));
+        }
+    }
+}
+
+fn warn_about_scheduling(job: &DIJob, warnings: &mut Vec<String>) {
+    let Some(scheduling) = &job.spec.scheduling else {
+        return;
+    };
+    if scheduling.gang.is_some() {
+        return;
+    }
+    for (field, value) in [
+        ("queue", &scheduling.queue),
+        ("topologyKey", &scheduling.topology_key),
+    ] {
+        if !value.is_empty() {
+            warnings.push(format!(
+                "spec.scheduling.{field} has no effect without spec.scheduling.gang"
             ));
         }
     }

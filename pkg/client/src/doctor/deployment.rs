@@ -76,6 +76,7 @@ mod tests {
             version: Version::parse(version).ok(),
             images: vec!["di".to_owned()],
             variant: InstallVariant::Full,
+            gang_scheduler: None,
             wanted: 2,
             ready,
         }))

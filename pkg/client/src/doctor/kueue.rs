@@ -1,10 +1,9 @@
 use di_api::names;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::{Api, api::PostParams};
 
-use super::finding::Finding;
+use super::{
+    access::{Permission, Subject, find_refused},
+    finding::Finding,
+};
 use crate::{Cluster, Result, install::versions};
 
 const CHECK: &str = "kueue";
@@ -12,14 +11,11 @@ const REMEDY: &str = "so that jobs can be queued, run kubectl di install --kueue
 /// The versions of Kueue's API that the orchestrator can use, preferred version first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// A permission that the orchestrator needs: verb, resource and subresource.
-type Permission = (&'static str, &'static str, &'static str);
-
 /// Some permissions of the ClusterRole. Who has these has the others too.
 const PERMISSIONS: [Permission; 3] = [
-    ("create", "workloads", ""),
-    ("patch", "workloads", "status"),
-    ("get", "resourceflavors", ""),
+    Permission::new("create", (names::kueue::GROUP, "workloads", "")),
+    Permission::new("patch", (names::kueue::GROUP, "workloads", "status")),
+    Permission::new("get", (names::kueue::GROUP, "resourceflavors", "")),
 ];
 
 /// Checks the permissions of the orchestrator to use Kueue. No findings if Kueue is not served.
@@ -40,60 +36,16 @@ pub(super) async fn check_kueue(cluster: &Cluster) -> Result<Vec<Finding>> {
         let remedy = "install a version of Kueue that serves one of them, or upgrade the orchestrator: kubectl di upgrade";
         return Ok(vec![Finding::warning(CHECK, message).with_remedy(remedy)]);
     };
-    let reviews = PERMISSIONS
-        .iter()
-        .map(|permission| is_allowed(cluster, permission));
-    let allowed = futures::future::try_join_all(reviews).await?;
-    let refused: Vec<&Permission> = PERMISSIONS
-        .iter()
-        .zip(allowed)
-        .filter_map(|(permission, allowed)| (!allowed).then_some(permission))
-        .collect();
+    let refused = find_refused(cluster, Subject::Orchestrator, &PERMISSIONS).await?;
     Ok(vec![permission_finding(version, &refused)])
 }
 
-/// Whether the orchestrator has a permission in all namespaces.
-async fn is_allowed(cluster: &Cluster, (verb, resource, subresource): &Permission) -> Result<bool> {
-    let namespace = names::SYSTEM_NAMESPACE;
-    // The API server derives these groups from the token, a review does not.
-    let groups = [
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-        "system:authenticated".to_owned(),
-    ];
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{namespace}:di-orchestrator")),
-            groups: Some(groups.to_vec()),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some((*verb).to_owned()),
-                group: Some(names::kueue::GROUP.to_owned()),
-                resource: Some((*resource).to_owned()),
-                subresource: (!subresource.is_empty()).then(|| (*subresource).to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
-    let answer = reviews.create(&PostParams::default(), &review).await;
-    let answer = answer.map_err(|error| cluster.convert_error(error))?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
-}
-
-fn permission_finding(version: &str, refused: &[&Permission]) -> Finding {
+fn permission_finding(version: &str, refused: &[Permission]) -> Finding {
     if refused.is_empty() {
         let message = format!("Kueue {version} is served and the orchestrator may use it");
         return Finding::ok(CHECK, message);
     }
-    let refused: Vec<_> = refused
-        .iter()
-        .map(|(verb, resource, subresource)| match *subresource {
-            "" => format!("{verb} {resource}"),
-            subresource => format!("{verb} {resource}/{subresource}"),
-        })
-        .collect();
+    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let message = format!(
         "Kueue {version} is served, but the orchestrator may not {}",
         refused.join(", ")
@@ -103,64 +55,17 @@ fn permission_finding(version: &str, refused: &[&Permission]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use di_fixtures::{ApiServerMock, Reply};
-    use serde_json::json;
-
     use super::*;
-    use crate::FindingState;
+    use crate::{FindingState, doctor::access::mock_cluster};
 
     /// A cluster that serves these versions of Kueue and grants these verbs.
-    fn mock_cluster(versions: &'static [&'static str], verbs: &'static [&'static str]) -> Cluster {
-        let client = ApiServerMock::client(move |request| {
-            if request.path == "/apis" {
-                let versions = versions.iter().map(|version| {
-                    json!({"groupVersion": format!("{}/{version}", names::kueue::GROUP), "version": version})
-                });
-                let versions: Vec<_> = versions.collect();
-                let groups = match versions.first() {
-                    Some(first) => {
-                        json!([{"name": names::kueue::GROUP, "versions": versions, "preferredVersion": first}])
-                    }
-                    None => json!([]),
-                };
-                return Reply::Object(
-                    200,
-                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}),
-                );
-            }
-            if let Some(version) = request.path.strip_prefix("/apis/") {
-                if versions.iter().any(|one| version.ends_with(one)) {
-                    let workloads = json!({
-                        "name": "workloads", "singularName": "workload", "namespaced": true,
-                        "kind": "Workload", "verbs": ["get"],
-                    });
-                    return Reply::Object(
-                        200,
-                        json!({
-                            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
-                            "resources": [workloads],
-                        }),
-                    );
-                }
-                let spec = &request.body["spec"];
-                assert_eq!(
-                    spec["user"],
-                    "system:serviceaccount:di-system:di-orchestrator"
-                );
-                let verb = spec["resourceAttributes"]["verb"].as_str();
-                let allowed = verb.is_some_and(|verb| verbs.contains(&verb));
-                let mut review = request.body.clone();
-                review["status"] = json!({"allowed": allowed});
-                return Reply::Object(201, review);
-            }
-            Reply::error(404, "not found")
-        });
-        Cluster::for_test_client(client)
+    fn mock_kueue(versions: &'static [&'static str], verbs: &'static [&'static str]) -> Cluster {
+        mock_cluster(names::kueue::GROUP, "Workload", versions, verbs)
     }
 
     #[tokio::test]
     async fn missing_permissions_are_a_warning_with_the_command() {
-        let cluster = mock_cluster(&["v1beta1", "v1beta2"], &["create", "get"]);
+        let cluster = mock_kueue(&["v1beta1", "v1beta2"], &["create", "get"]);
         let found = check_kueue(&cluster).await.unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].state, FindingState::Warning);
@@ -174,7 +79,7 @@ mod tests {
 
     #[tokio::test]
     async fn kueue_with_permissions_is_ok() {
-        let cluster = mock_cluster(&["v1beta1"], &["create", "get", "patch"]);
+        let cluster = mock_kueue(&["v1beta1"], &["create", "get", "patch"]);
         let found = check_kueue(&cluster).await.unwrap();
         let ok = Finding::ok(
             CHECK,
@@ -185,9 +90,9 @@ mod tests {
 
     #[tokio::test]
     async fn absent_or_unknown_kueue_needs_no_permissions() {
-        let found = check_kueue(&mock_cluster(&[], &[])).await.unwrap();
+        let found = check_kueue(&mock_kueue(&[], &[])).await.unwrap();
         assert!(found.is_empty(), "{found:?}");
-        let found = check_kueue(&mock_cluster(&["v2"], &[])).await.unwrap();
+        let found = check_kueue(&mock_kueue(&["v2"], &[])).await.unwrap();
         assert_eq!(
             found[0].message,
             "Kueue serves v2, but this orchestrator needs v1beta2 or v1beta1"

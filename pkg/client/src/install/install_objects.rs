@@ -1,6 +1,13 @@
-use serde_json::Value;
+use di_plan::GangScheduler;
+use serde_json::{Value, json};
 
 use crate::{Result, jobs::manifest};
+
+/// Name of the container with webhooks and reconciler.
+pub(super) const MANAGER: &str = "manager";
+
+/// Environment variable of the manager with its gang scheduler.
+pub(super) const GANG_VARIABLE: &str = "GANG_SCHEDULER";
 
 /// The parts of the orchestrator to install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,12 +20,14 @@ pub enum InstallVariant {
 }
 
 /// What to install.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstallOptions {
     /// The parts of the orchestrator.
     pub variant: InstallVariant,
     /// Whether the orchestrator gets the permissions to use Kueue.
     pub kueue: bool,
+    /// The scheduler of gangs. The orchestrator gets the permissions to use it.
+    pub gang_scheduler: Option<GangScheduler>,
 }
 
 /// Version of the orchestrator that this library installs.
@@ -64,9 +73,12 @@ const WEBHOOK_ONLY: [File; 2] = [
     manifest!("webhook-only/network-policy.yaml"),
 ];
 const KUEUE: [File; 1] = [manifest!("kueue/role.yaml")];
+const GANG: [File; 1] = [manifest!("gang/role.yaml")];
+/// The ClusterRole with the permissions to use gang schedulers, and its binding.
+const GANG_ROLE: &str = "di-orchestrator-gang";
 
 /// All objects of the orchestrator with this image, in installation order.
-pub fn install_objects(options: InstallOptions, image: &str) -> Result<Vec<Value>> {
+pub fn install_objects(options: &InstallOptions, image: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for crd in di_api::crds() {
         let crd = serde_json::to_value(crd);
@@ -80,11 +92,17 @@ pub fn install_objects(options: InstallOptions, image: &str) -> Result<Vec<Value
         InstallVariant::WebhookOnly => &WEBHOOK_ONLY,
     };
     let kueue: &[File] = if options.kueue { &KUEUE } else { &[] };
-    for file in BOTH.iter().chain(own).chain(kueue) {
+    let scheduler = options.gang_scheduler.as_ref();
+    let has_groups = scheduler.is_some_and(|scheduler| scheduler.group_kind().is_some());
+    let gang: &[File] = if has_groups { &GANG } else { &[] };
+    for file in BOTH.iter().chain(own).chain(kueue).chain(gang) {
         objects.extend(parse_file(file)?);
     }
     for object in &mut objects {
         set_image(object, image);
+        if let Some(scheduler) = scheduler {
+            set_gang_scheduler(object, scheduler);
+        }
     }
     objects.sort_by_key(install_rank);
     Ok(objects)
@@ -94,6 +112,19 @@ pub fn install_objects(options: InstallOptions, image: &str) -> Result<Vec<Value
 pub fn kueue_objects() -> Result<Vec<Value>> {
     let objects: Result<Vec<_>> = KUEUE.iter().map(parse_file).collect();
     Ok(objects?.concat())
+}
+
+/// The objects that change the gang scheduler of an installed orchestrator, in installation order:
+/// the permissions, if the scheduler needs any, and the Deployment with this image.
+pub fn gang_objects(scheduler: Option<&GangScheduler>, image: &str) -> Result<Vec<Value>> {
+    let options = InstallOptions {
+        gang_scheduler: scheduler.cloned(),
+        ..InstallOptions::default()
+    };
+    let mut objects = install_objects(&options, image)?;
+    objects
+        .retain(|object| object["kind"] == "Deployment" || object["metadata"]["name"] == GANG_ROLE);
+    Ok(objects)
 }
 
 fn parse_file((origin, text): &File) -> Result<Vec<Value>> {
@@ -125,16 +156,31 @@ fn install_rank(object: &Value) -> usize {
 }
 
 fn set_image(object: &mut Value, image: &str) {
-    let containers = object.pointer_mut("/spec/template/spec/containers");
-    for container in containers
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for container in containers_of(object) {
         if container["image"] == MANIFEST_IMAGE {
             container["image"] = image.into();
         }
     }
+}
+
+/// Adds the gang scheduler to the environment of the manager.
+fn set_gang_scheduler(object: &mut Value, scheduler: &GangScheduler) {
+    for container in containers_of(object) {
+        if container["name"] == MANAGER
+            && let Some(variables) = container["env"].as_array_mut()
+        {
+            variables.push(json!({"name": GANG_VARIABLE, "value": scheduler.to_string()}));
+        }
+    }
+}
+
+/// The containers of a Deployment; none of other objects.
+fn containers_of(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let containers = object.pointer_mut("/spec/template/spec/containers");
+    containers
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]
@@ -155,7 +201,7 @@ mod tests {
     fn with_variant(variant: InstallVariant) -> InstallOptions {
         InstallOptions {
             variant,
-            kueue: false,
+            ..InstallOptions::default()
         }
     }
 
@@ -169,7 +215,7 @@ mod tests {
             let text = std::fs::read_to_string(path.join(file)).unwrap();
             let written = manifest::parse(file, &text).unwrap().documents;
             let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
-            let made = install_objects(with_variant(variant), MANIFEST_IMAGE).unwrap();
+            let made = install_objects(&with_variant(variant), MANIFEST_IMAGE).unwrap();
             // Both with the numbers of a manifest: 0 instead of 0.0.
             let made = manifest::parse("", &json!({"kind": "List", "items": made}).to_string());
             let mut made: Vec<_> = made
@@ -190,7 +236,7 @@ mod tests {
     #[test]
     fn manifests_have_version_of_crate() {
         for variant in [InstallVariant::Full, InstallVariant::WebhookOnly] {
-            let objects = install_objects(with_variant(variant), MANIFEST_IMAGE).unwrap();
+            let objects = install_objects(&with_variant(variant), MANIFEST_IMAGE).unwrap();
             let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
             let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
             assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
@@ -203,7 +249,7 @@ mod tests {
             kueue: true,
             ..InstallOptions::default()
         };
-        let objects = install_objects(options, "registry/x:1").unwrap();
+        let objects = install_objects(&options, "registry/x:1").unwrap();
         let at = |kind: &str| objects.iter().position(|o| o["kind"] == kind).unwrap();
         let order = [
             "CustomResourceDefinition",
@@ -233,13 +279,54 @@ mod tests {
             kueue: true,
             ..InstallOptions::default()
         };
-        let objects = install_objects(options, MANIFEST_IMAGE).unwrap();
+        let objects = install_objects(&options, MANIFEST_IMAGE).unwrap();
         let pods = objects.iter().position(|one| one["kind"] == "Deployment");
         for object in &kueue {
             let at = objects.iter().position(|one| one == object);
             assert!(at.is_some() && at < pods, "{object}");
         }
-        let without = install_objects(InstallOptions::default(), MANIFEST_IMAGE).unwrap();
+        let without = install_objects(&InstallOptions::default(), MANIFEST_IMAGE).unwrap();
         assert_eq!(without.len() + kueue.len(), objects.len());
+    }
+
+    /// The gang scheduler in the environment of the manager of the Deployment.
+    fn gang_scheduler_of(objects: &[Value]) -> Option<&str> {
+        let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+        let containers = &deployment["spec"]["template"]["spec"]["containers"];
+        let mut containers = containers.as_array().unwrap().iter();
+        let manager = containers.find(|one| one["name"] == MANAGER).unwrap();
+        let mut variables = manager["env"].as_array().unwrap().iter();
+        let variable = variables.find(|one| one["name"] == GANG_VARIABLE)?;
+        variable["value"].as_str()
+    }
+
+    #[test]
+    fn gang_objects_are_the_permissions_and_the_pods() {
+        let with_role = ["ClusterRole", "ClusterRoleBinding", "Deployment"];
+        for (scheduler, kinds) in [
+            (Some("volcano"), &with_role[..]),
+            (Some("coscheduling:mine"), &with_role[..]),
+            (Some("kubernetes"), &with_role[..]),
+            // It has no groups.
+            (Some("yunikorn"), &with_role[2..]),
+            (None, &with_role[2..]),
+        ] {
+            let parsed = scheduler.map(|text| text.parse::<GangScheduler>().unwrap());
+            let objects = gang_objects(parsed.as_ref(), "registry/x:1").unwrap();
+            let found: Vec<_> = objects
+                .iter()
+                .map(|o| o["kind"].as_str().unwrap())
+                .collect();
+            assert_eq!(found, kinds, "{scheduler:?}");
+            assert_eq!(gang_scheduler_of(&objects), scheduler);
+            let options = InstallOptions {
+                gang_scheduler: parsed,
+                ..InstallOptions::default()
+            };
+            let all = install_objects(&options, "registry/x:1").unwrap();
+            for object in &objects {
+                assert!(all.contains(object), "{scheduler:?}: {object}");
+            }
+        }
     }
 }

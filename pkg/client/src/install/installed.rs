@@ -1,9 +1,9 @@
 use di_api::names;
-use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container, rbac::v1::ClusterRole};
 use kube::{Api, error::Error as KubeError};
 use semver::Version;
 
-use super::install_objects::InstallVariant;
+use super::install_objects::{GANG_VARIABLE, InstallVariant, MANAGER};
 use crate::{Cluster, Result};
 
 /// Label of the Deployment with the version of the orchestrator.
@@ -32,6 +32,8 @@ pub struct Installed {
     pub images: Vec<String>,
     /// Full installation or webhooks only.
     pub variant: InstallVariant,
+    /// The gang scheduler as it is set, possibly one that is unknown to this version.
+    pub gang_scheduler: Option<String>,
     /// Desired replicas.
     pub wanted: i32,
     /// Ready replicas.
@@ -67,6 +69,7 @@ impl From<Deployment> for Installed {
             let args = container.args.as_deref().unwrap_or_default();
             args.first().is_some_and(|arg| arg == "server")
         });
+        let gang_scheduler = find_gang_scheduler(&containers);
         let mut images: Vec<_> = containers.into_iter().filter_map(|c| c.image).collect();
         images.dedup();
         let label = labels.get(VERSION_LABEL).map(String::as_str);
@@ -81,10 +84,22 @@ impl From<Deployment> for Installed {
             } else {
                 InstallVariant::WebhookOnly
             },
+            gang_scheduler,
             wanted: deployment.spec.replicas.unwrap_or(1),
             ready: ready.unwrap_or(0),
         }
     }
+}
+
+/// The gang scheduler in the environment of the manager.
+fn find_gang_scheduler(containers: &[Container]) -> Option<String> {
+    let manager = containers.iter().find(|one| one.name == MANAGER)?;
+    let mut variables = manager.env.iter().flatten();
+    let value = variables
+        .find(|one| one.name == GANG_VARIABLE)?
+        .value
+        .as_ref()?;
+    (!value.is_empty() && value != "none").then(|| value.clone())
 }
 
 fn parse_version(text: &str) -> Option<Version> {
@@ -168,6 +183,26 @@ mod tests {
         let only = installed_fixture(None, "di", &["manager", "--webhook-only"]);
         assert_eq!(only.variant, InstallVariant::WebhookOnly);
         assert_eq!((only.wanted, only.ready), (2, 1));
+    }
+
+    #[test]
+    fn gang_scheduler_comes_from_environment_of_manager() {
+        for (container, value, found) in [
+            ("manager", "coscheduling:mine", Some("coscheduling:mine")),
+            ("manager", "none", None),
+            ("manager", "", None),
+            ("replicas", "volcano", None),
+        ] {
+            let containers = json!([{
+                "name": container, "env": [
+                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": GANG_VARIABLE, "value": value},
+                ],
+            }]);
+            let containers: Vec<Container> = serde_json::from_value(containers).unwrap();
+            let scheduler = find_gang_scheduler(&containers);
+            assert_eq!(scheduler.as_deref(), found, "{container} {value}");
+        }
     }
 
     #[test]

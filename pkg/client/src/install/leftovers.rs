@@ -1,4 +1,5 @@
 use di_api::{AggregatorConfig, DIJob, names};
+use di_plan::GangScheduler;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
 use kube::{
@@ -56,9 +57,11 @@ pub async fn find_leftovers(cluster: &Cluster) -> Result<Leftovers> {
     let options = InstallOptions {
         variant,
         kueue: true,
+        // The permissions are the same with each scheduler that has groups.
+        gang_scheduler: Some(GangScheduler::Volcano),
     };
     // Webhook configurations first: without a webhook server they would block changes of jobs.
-    for object in install_objects(options, "")?.iter().rev() {
+    for object in install_objects(&options, "")?.iter().rev() {
         let (api, namespace) = resource_of(object);
         targets.push(ObjectRef {
             api,
@@ -199,8 +202,9 @@ mod tests {
             let options = InstallOptions {
                 variant,
                 kueue: variant == InstallVariant::Full,
+                gang_scheduler: (variant == InstallVariant::Full).then_some(GangScheduler::Volcano),
             };
-            let objects = install_objects(options, "").unwrap();
+            let objects = install_objects(&options, "").unwrap();
             let in_order = objects.iter().rev();
             in_order
                 .map(|one| format!("{} {}", one["kind"], one["metadata"]["name"]))
@@ -213,5 +217,6 @@ mod tests {
         assert_eq!(full.last(), Some(&cluster_role));
         assert!(full.iter().any(|one| one.contains(names::SERVER_SERVICE)));
         assert!(full.iter().any(|one| one.contains("di-orchestrator-kueue")));
+        assert!(full.iter().any(|one| one.contains("di-orchestrator-gang")));
     }
 }

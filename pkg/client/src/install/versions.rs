@@ -1,5 +1,8 @@
 use di_api::names;
-use kube::{discovery, error::Error as KubeError};
+use kube::{
+    discovery::{self, ApiGroup},
+    error::Error as KubeError,
+};
 use semver::Version;
 
 use crate::{Cluster, Orchestrator, Result, find_orchestrator};
@@ -44,9 +47,31 @@ pub(crate) async fn served_api_versions(cluster: &Cluster) -> Result<Vec<String>
 
 /// Reads the served versions of an API group, preferred version first. Empty if it is not served.
 pub(crate) async fn served_versions(cluster: &Cluster, group: &str) -> Result<Vec<String>> {
+    let found = find_group(cluster, group).await?;
+    Ok(found.map_or_else(Vec::new, |group| {
+        group.versions().map(str::to_owned).collect()
+    }))
+}
+
+/// Whether the cluster serves a kind in this version of an API group.
+pub(crate) async fn is_kind_served(
+    cluster: &Cluster,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<bool> {
+    let found = find_group(cluster, group).await?;
+    Ok(found.is_some_and(|group| {
+        let mut resources = group.versioned_resources(version).into_iter();
+        resources.any(|(resource, _)| resource.kind == kind)
+    }))
+}
+
+/// Reads the kinds of an API group; none if it is not served.
+async fn find_group(cluster: &Cluster, group: &str) -> Result<Option<ApiGroup>> {
     match discovery::group(&cluster.client, group).await {
-        Ok(group) => Ok(group.versions().map(str::to_owned).collect()),
-        Err(KubeError::Discovery(_)) => Ok(Vec::new()),
+        Ok(group) => Ok(Some(group)),
+        Err(KubeError::Discovery(_)) => Ok(None),
         Err(error) => Err(cluster.convert_error(error)),
     }
 }

@@ -18,6 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use super::{
+    groups::{create_group, delete_group, leave_group, update_group},
     objects::{create_or_get, delete_object, name_conflict_error},
     workloads::{create_workload, delete_workload, patch_workload_status, update_workload},
 };
@@ -68,6 +69,14 @@ pub(super) async fn send_action(
         } => update_workload(context, key, draft, resource_version).await,
         Action::PatchWorkloadStatus(patch) => patch_workload_status(context, key, patch).await,
         Action::DeleteWorkload { name, uid } => delete_workload(context, key, name, uid).await,
+        Action::CreateGroup { min_member } => create_group(context, job, key, *min_member).await,
+        Action::UpdateGroup {
+            name,
+            uid,
+            min_member,
+        } => update_group(context, key, name, uid, *min_member).await,
+        Action::DeleteGroup { name, uid } => delete_group(context, key, name, uid).await,
+        Action::LeaveGroup { name, uid } => leave_group(context, key, name, uid).await,
         Action::DeleteJob => {
             // Metadata only: the response may be a job that cannot be decoded.
             let api: Api<PartialObjectMeta<DIJob>> = namespaced(context, key);

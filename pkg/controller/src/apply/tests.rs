@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use di_api::{DIJob, Origin, PlanEntry, Role};
 use di_fixtures::{ApiServerMock, Job, MockRequest, Reply, template};
 use di_plan::{
-    KueueVersion, PodView, ServiceView, WorkloadDraft, WorkloadView, build_pod, build_service,
-    patch_pods_ready,
+    GangScheduler, KueueVersion, PodView, ServiceView, WorkloadDraft, WorkloadView, build_pod,
+    build_service, patch_pods_ready,
 };
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -151,6 +151,20 @@ fn actions() -> Vec<Action> {
             name: name(),
             uid: uid(),
         },
+        Action::CreateGroup { min_member: 2 },
+        Action::UpdateGroup {
+            name: name(),
+            uid: uid(),
+            min_member: 1,
+        },
+        Action::DeleteGroup {
+            name: name(),
+            uid: uid(),
+        },
+        Action::LeaveGroup {
+            name: name(),
+            uid: uid(),
+        },
         Action::DeleteJob,
     ];
     for action in &all {
@@ -165,6 +179,10 @@ fn actions() -> Vec<Action> {
             | Action::UpdateWorkload { .. }
             | Action::PatchWorkloadStatus(_)
             | Action::DeleteWorkload { .. }
+            | Action::CreateGroup { .. }
+            | Action::UpdateGroup { .. }
+            | Action::DeleteGroup { .. }
+            | Action::LeaveGroup { .. }
             | Action::DeleteJob => {}
         }
     }
@@ -198,12 +216,14 @@ fn request_counts(registry: &Registry) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 async fn request_metrics_match_the_sent_requests() {
-    let (context, registry) = context_with_metrics(rejecting_client());
+    let (mut context, registry) = context_with_metrics(rejecting_client());
+    context.settings.build.gang = Some(GangScheduler::Volcano);
     let before = request_counts(&registry);
     assert!(before.values().all(|count| *count == 0), "{before:?}");
 
     let (job, key) = job();
     context.workloads.serve(KueueVersion::V1beta2);
+    context.groups.serve(());
     apply(&context, &job, &key, &actions()).await.unwrap_err();
     let mut observed = observe(&context, &key, job.clone().into());
     let flavors = read_flavors(&context, &mut observed, vec!["fast".to_owned()]);

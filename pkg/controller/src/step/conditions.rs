@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::{
-    learner_groups, loss,
+    gang, learner_groups, loss,
     observed::{Observed, ReconcileError},
     phase::SUSPENDED_MESSAGE,
     queueing,
@@ -55,12 +55,15 @@ fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
     }
     let problem = error
         .or_else(|| learner_groups::missing_template(observed, &status.plan))
-        .or_else(|| worst_pod_problem(observed, status))
+        .or_else(|| worst_problem_of_pods_or_gang(observed, status))
         .or_else(|| queueing::waiting_problem(observed, status));
     let reason = problem.as_ref().map(|(reason, _)| *reason);
     let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
-    status.reason = reason.or(node_lost).map(|reason| reason.to_string());
-    set_replicas_ready(observed, status, problem);
+    let no_gang = gang::missing_gang(observed, status);
+    let no_gang_reason = no_gang.as_ref().map(|_| Reason::NoGangScheduler);
+    let reason = reason.or(node_lost).or(no_gang_reason);
+    status.reason = reason.map(|reason| reason.to_string());
+    set_replicas_ready(observed, status, problem, no_gang);
 }
 
 /// Returns the message of an error, or the old one if the reason is the same.
@@ -81,6 +84,20 @@ fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
         .into_iter()
         .filter_map(|type_| find_condition(conditions, type_))
         .find(|end| end.status == "True")
+}
+
+/// Returns the most severe problem of a pod. That a pod of a gang has no node is a problem of the
+/// gang.
+fn worst_problem_of_pods_or_gang(
+    observed: &Observed,
+    status: &DIJobStatus,
+) -> Option<(Reason, String)> {
+    let of_pods = worst_pod_problem(observed, status);
+    let Some(of_gang) = gang::waiting_problem(observed, status) else {
+        return of_pods;
+    };
+    let is_other = |(reason, _): &(Reason, String)| *reason != Reason::Unschedulable;
+    of_pods.filter(is_other).or(Some(of_gang))
 }
 
 /// Returns the most severe problem of a pod. Among equal ones the coordinator comes first, then the
@@ -194,6 +211,7 @@ fn set_replicas_ready(
     observed: &Observed,
     status: &mut DIJobStatus,
     problem: Option<(Reason, String)>,
+    no_gang: Option<String>,
 ) {
     if status.phase.is_none() && problem.is_none() {
         return;
@@ -207,17 +225,18 @@ fn set_replicas_ready(
         let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_completed());
         !observed.own_pod(name).is_some_and(is_ready)
     });
-    let (is_true, reason, message) = match (not_ready.next(), problem) {
-        (_, Some((reason, message))) => (false, reason, message),
-        (_, None) if status.phase == Some(Phase::Suspended) => {
+    let (is_true, reason, message) = match (not_ready.next(), problem, no_gang) {
+        (_, Some((reason, message)), _) => (false, reason, message),
+        (_, None, _) if status.phase == Some(Phase::Suspended) => {
             (false, Reason::Suspended, SUSPENDED_MESSAGE.to_owned())
         }
-        (None, None) => (
+        (first, None, Some(message)) => (first.is_none(), Reason::NoGangScheduler, message),
+        (None, None, None) => (
             true,
             Reason::AllReady,
             "the coordinator and every planned replica are ready".to_owned(),
         ),
-        (Some(first), None) => (
+        (Some(first), None, None) => (
             false,
             Reason::NotReady,
             format!("{first} is not ready{}", and_more(not_ready.count())),

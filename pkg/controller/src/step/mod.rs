@@ -9,6 +9,7 @@
 //! | suspended | [`ending`]: deletes pods and services, keeps the plan |
 //! | past its deadline | [`ending`]: fails |
 //! | in a queue, not admitted | [`queueing`]: waits without pods |
+//! | with a gang | [`gang`]: the first pods start together, the others after them |
 //! | a failure rule fails the job | [`failures`] |
 //! | active | [`coordinator`], then [`replicas`] and [`learner_groups`] |
 //! | ended | [`ending`]: cleans up, deletes the job after its TTL |
@@ -20,6 +21,7 @@ mod coordinator;
 mod counts;
 mod ending;
 mod failures;
+mod gang;
 mod learner_groups;
 mod loss;
 mod observed;
@@ -30,22 +32,15 @@ mod queueing;
 mod replicas;
 mod reported;
 
-use di_api::{ConditionType, DIJobStatus, Phase, Reason, find_condition, validation};
+use di_api::{Phase, Reason, validation};
 use di_plan::Suffixes;
 
 pub(crate) use self::{
     failures::waiting_reason,
-    observed::{Observed, ObservedQueue, ReconcileError},
+    observed::{Observed, ObservedGang, ObservedQueue, ReconcileError},
     outcome::{Action, EventRecord, Step, join_names},
+    phase::has_started,
 };
-
-/// Returns true if anything of the job was planned or created. A job that was suspended from the
-/// start has only a phase.
-pub(crate) fn has_started(status: &DIJobStatus) -> bool {
-    let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
-    let was_created = find_condition(&status.conditions, ConditionType::Created).is_some();
-    has_phase || was_created || !status.plan.is_empty()
-}
 
 /// Computes the desired status of a job, and the actions and events that follow.
 pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
@@ -63,6 +58,7 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
     if step.status.has_ended() {
         ending::clean_up(observed, &mut step);
         queueing::finish(observed, &mut step);
+        gang::delete_groups(observed, &mut step);
     }
     queueing::drop_unusable_actions(observed, &mut step);
     step.actions.extend(delete_unlabeled(observed));
@@ -101,10 +97,19 @@ fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes
     if observed.job.spec.suspend {
         ending::suspend_job(observed, step);
         queueing::leave_while_suspended(observed, step);
+        gang::delete_groups(observed, step);
         return;
     }
     ending::check_deadline(observed, step);
-    if step.status.has_ended() || !queueing::admit_or_hold(observed, step, suffixes) {
+    if step.status.has_ended() {
+        return;
+    }
+    let may_run = queueing::admit_or_hold(observed, step, suffixes);
+    if step.status.has_ended() {
+        return;
+    }
+    if !may_run {
+        gang::delete_groups(observed, step);
         return;
     }
     coordinator::reconcile_coordinator(observed, step);

@@ -6,8 +6,11 @@ use std::{
 };
 
 use di_api::{ConditionType, DIJobStatus, Reason, set_condition};
-use di_cache::{JobRef, QueueApi};
-use di_plan::{AggregatorTemplate, FlavorView, NodeView, PodView, ServiceView, WorkloadView};
+use di_cache::{GroupApi, JobRef, QueueApi};
+use di_plan::{
+    AggregatorTemplate, FlavorView, GangScheduler, GroupView, NodeView, PodView, ServiceView,
+    WorkloadView,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -26,6 +29,8 @@ pub(crate) struct Observed {
     pub aggregator: AggregatorTemplate,
     /// What Kueue says about the job.
     pub queue: ObservedQueue,
+    /// What the gang scheduler knows about the job.
+    pub gang: ObservedGang,
     /// Error of the last reconcile, unless it is solved.
     pub last_error: Option<ReconcileError>,
     /// Final state of the coordinator pod in the status, if its container ended before the pod was
@@ -53,6 +58,17 @@ pub(crate) struct ObservedQueue {
     pub workloads: Vec<WorkloadView>,
     /// Flavors by name, from live reads.
     pub flavors: BTreeMap<String, FlavorView>,
+}
+
+/// What the gang scheduler knows about a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedGang {
+    /// The scheduler that can place gangs. `None` if the administrator has chosen none.
+    pub scheduler: Option<GangScheduler>,
+    /// Whether its groups can be used. Served if it needs none.
+    pub api: GroupApi,
+    /// Groups with the labels of the job. Some may belong to other jobs.
+    pub groups: Vec<GroupView>,
 }
 
 /// Error of the last reconcile, for the status.

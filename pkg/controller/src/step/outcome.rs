@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_api::{DIJobStatus, FailureAction, PlanEntry, Reason, Role};
-use di_plan::{PodView, ServiceView, StatusPatch, WorkloadDraft, WorkloadView};
+use di_plan::{GroupView, PodView, ServiceView, StatusPatch, WorkloadDraft, WorkloadView};
 
 /// Result of the step. The status is written first; the actions are applied once it is persisted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,6 +106,34 @@ pub(crate) enum Action {
         /// UID of the Workload.
         uid: String,
     },
+    /// Create the group of the job, for the gang scheduler.
+    CreateGroup {
+        /// Number of pods that start together.
+        min_member: i32,
+    },
+    /// Change the number of pods that start together.
+    UpdateGroup {
+        /// Name of the group.
+        name: String,
+        /// UID of the group.
+        uid: String,
+        /// The number.
+        min_member: i32,
+    },
+    /// Delete the group with this name and UID.
+    DeleteGroup {
+        /// Name of the group.
+        name: String,
+        /// UID of the group.
+        uid: String,
+    },
+    /// Remove the pod with this name and UID from its group.
+    LeaveGroup {
+        /// Name of the pod.
+        name: String,
+        /// UID of the pod.
+        uid: String,
+    },
     /// Delete the job after its TTL.
     DeleteJob,
 }
@@ -155,6 +183,20 @@ impl Action {
         Self::DeleteWorkload {
             name: workload.name.clone(),
             uid: workload.uid.clone(),
+        }
+    }
+
+    pub(super) fn delete_group(group: &GroupView) -> Self {
+        Self::DeleteGroup {
+            name: group.name.clone(),
+            uid: group.uid.clone(),
+        }
+    }
+
+    pub(super) fn leave_group(pod: &PodView) -> Self {
+        Self::LeaveGroup {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes of the phase that several rules make.
 
-use di_api::{ConditionType, Phase, Reason, find_condition, is_condition_true};
+use di_api::{ConditionType, DIJobStatus, Phase, Reason, find_condition, is_condition_true};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
@@ -52,4 +52,12 @@ pub(super) fn set_not_running(observed: &Observed, step: &mut Step, reason: Reas
     if find_condition(&status.conditions, ConditionType::Running).is_some() {
         observed.set_condition(status, ConditionType::Running, false, reason, message);
     }
+}
+
+/// Returns true if anything of the job was planned or created. A job that was suspended from the
+/// start has only a phase.
+pub(crate) fn has_started(status: &DIJobStatus) -> bool {
+    let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
+    let was_created = find_condition(&status.conditions, ConditionType::Created).is_some();
+    has_phase || was_created || !status.plan.is_empty()
 }

@@ -6,6 +6,7 @@ mod base_quota;
 mod drafts;
 mod replica_quota;
 mod slots;
+mod waiting;
 mod workloads;
 
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, find_condition};

@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use super::{
     coordinator,
     failures::{GroupOutcome, after_ignored_failure, evaluate_group, record_failures},
+    gang::reconcile_gang,
     learner_groups::{
         group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
         reconcile_learner_groups,
@@ -66,6 +67,7 @@ pub(super) fn reconcile_replicas(
     trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
     assign_quota(observed, &mut plan, step, suffixes);
+    let gang = reconcile_gang(observed, &plan, step);
     let blocked_groups = blocked_groups(observed, &plan);
     let awaiting_report = awaiting_report(&plan);
     let mut slots = Slots::new(observed, &plan, step);
@@ -79,6 +81,7 @@ pub(super) fn reconcile_replicas(
             EntryState::Wanted | EntryState::Replaced
                 if awaiting_report.contains(group_owner(entry)) => {}
             EntryState::Wanted => {
+                let may_create_pods = may_create_pods && gang.may_create(entry);
                 let may_create_pod =
                     |step: &Step| may_create_pods && slots.take(&plan, entry, step);
                 ensure_pod_and_service(observed, &plan, entry, may_create_pod, step);

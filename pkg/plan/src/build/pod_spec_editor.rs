@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Turns the spec of a template into that of a pod, and keeps what it does not know.
 ///
 /// Fields of a wrong type stay as they are: the API server rejects them with its own message.
-pub(super) struct PodSpecEditor(Map<String, Value>);
+pub(crate) struct PodSpecEditor(Map<String, Value>);
 
 impl PodSpecEditor {
     pub(super) fn new(template: &PodTemplate) -> Self {
@@ -21,11 +21,11 @@ impl PodSpecEditor {
         )
     }
 
-    pub(super) fn from_fields(fields: Map<String, Value>) -> Self {
+    pub(crate) fn from_fields(fields: Map<String, Value>) -> Self {
         Self(fields)
     }
 
-    pub(super) fn into_fields(self) -> Map<String, Value> {
+    pub(crate) fn into_fields(self) -> Map<String, Value> {
         self.0
     }
 
@@ -46,11 +46,7 @@ impl PodSpecEditor {
         if labels.is_empty() {
             return;
         }
-        let selector = self.0.entry("nodeSelector").or_insert(Value::Null);
-        if selector.is_null() {
-            *selector = json!({});
-        }
-        if let Some(selector) = selector.as_object_mut() {
+        if let Some(selector) = object_in(&mut self.0, "nodeSelector") {
             selector.extend(
                 labels
                     .iter()
@@ -102,6 +98,36 @@ impl PodSpecEditor {
         // pods with values that do not fit their class.
         self.0.remove("priority");
         self.0.remove("preemptionPolicy");
+    }
+
+    /// Sets the scheduler if the template has none.
+    pub(crate) fn default_scheduler(&mut self, name: &str) {
+        if is_empty(self.0.get("schedulerName")) {
+            self.0.insert("schedulerName".to_owned(), json!(name));
+        }
+    }
+
+    /// Sets the group of Kubernetes' own scheduler.
+    pub(crate) fn set_scheduling_group(&mut self, name: &str) {
+        let group = json!({ "podGroupName": name });
+        self.0.insert("schedulingGroup".to_owned(), group);
+    }
+
+    /// Sets the node affinity.
+    pub(crate) fn set_node_affinity(&mut self, affinity: &Value) {
+        if let Some(own) = object_in(&mut self.0, "affinity") {
+            own.insert("nodeAffinity".to_owned(), affinity.clone());
+        }
+    }
+
+    /// Adds a required term to the pod affinity.
+    pub(crate) fn add_pod_affinity(&mut self, term: Value) {
+        if let Some(affinity) = object_in(&mut self.0, "affinity")
+            && let Some(affinity) = object_in(affinity, "podAffinity")
+            && let Some(terms) = list_in(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+        {
+            terms.push(term);
+        }
     }
 
     /// Sets the number of a named port. If no container has the port, it is added to the main
@@ -181,6 +207,18 @@ impl PodSpecEditor {
             .find(|container| container["name"] == names::MAIN_CONTAINER)?
             .as_object_mut()
     }
+}
+
+/// The object of this name, which is created if it is not set. `None` if it is no object.
+fn object_in<'a>(
+    object: &'a mut Map<String, Value>,
+    name: &str,
+) -> Option<&'a mut Map<String, Value>> {
+    let field = object.entry(name).or_insert(Value::Null);
+    if field.is_null() {
+        *field = json!({});
+    }
+    field.as_object_mut()
 }
 
 /// The list of this name, which is created if it is not set. `None` if it is no list.

@@ -2,6 +2,7 @@ use di_fixtures::Job;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::pod::build_pod;
 
 fn job_with_learner(learner: &Value) -> DIJob {
     Job::test()

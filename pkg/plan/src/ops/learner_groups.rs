@@ -42,7 +42,13 @@ pub fn entry_kind(
 
 /// Whether a learner group has all its ddp learners, so that their ranks cover the world size.
 pub fn is_group_complete(plan: &[PlanEntry], aggregator: &str) -> bool {
-    let mut places: Vec<_> = group_members(plan, aggregator)
+    covers_world_size(&group_members(plan, aggregator).collect::<Vec<_>>())
+}
+
+/// Whether the ranks of the ddp learners of a learner group cover its world size.
+pub(crate) fn covers_world_size(members: &[&PlanEntry]) -> bool {
+    let mut places: Vec<_> = members
+        .iter()
         .filter_map(|entry| Some((entry.ddp.as_ref()?, entry.gpu_count())))
         .collect();
     places.sort_by_key(|(place, _)| place.start_rank);

@@ -16,6 +16,7 @@ mod tests;
 
 pub use adoption::adopt;
 pub use declared::sync_declared;
+pub(crate) use learner_groups::covers_world_size;
 pub use learner_groups::{
     entry_kind, is_group_complete, is_ready, plan_ddp_learners, propagate_to_members,
 };

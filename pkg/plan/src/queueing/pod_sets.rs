@@ -64,8 +64,7 @@ pub fn build_pod_sets<'a>(
     entries: impl IntoIterator<Item = &'a PlanEntry>,
     aggregator: Option<&PodTemplate>,
 ) -> Option<Vec<PodSet>> {
-    let name = names::coordinator_name(&job.name_any());
-    let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
+    let coordinator = coordinator_entry(job);
     let mut pod_sets: Vec<PodSet> = Vec::new();
     if has_coordinator {
         pod_sets.push(PodSet {
@@ -89,6 +88,12 @@ pub fn build_pod_sets<'a>(
     }
     pod_sets[usize::from(has_coordinator)..].sort_by(|one, other| one.name.cmp(&other.name));
     Some(pod_sets)
+}
+
+/// The entry of the coordinator, which is not in the plan.
+pub(crate) fn coordinator_entry(job: &DIJob) -> PlanEntry {
+    let name = names::coordinator_name(&job.name_any());
+    PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
 fn pod_set_template(

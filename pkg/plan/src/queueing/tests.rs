@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::view::WorkloadView;
+use crate::{names::job_object_name, view::WorkloadView};
 
 fn job() -> DIJob {
     Job::test().collectors(2).learners(1).build()
@@ -31,8 +31,8 @@ fn view(spec: &Value, status: &Value) -> WorkloadView {
 #[test]
 fn workload_names_are_short_and_stable() {
     let uid = "1f2e3abc-0000-4000-8000-000000000000";
-    assert_eq!(base_workload_name("cartpole", uid), "dijob-cartpole-1f2e3");
-    let base = base_workload_name(&"a-".repeat(20), uid);
+    assert_eq!(job_object_name("cartpole", uid), "dijob-cartpole-1f2e3");
+    let base = job_object_name(&"a-".repeat(20), uid);
     let mut owner = entry("Aggregator", &json!({}));
     owner.index = 1999;
     let name = replica_workload_name(&base, &owner);

@@ -40,6 +40,8 @@ pub struct PodView {
     pub index: Option<i32>,
     /// The declared replica group that the pod was created for.
     pub group: Option<Box<str>>,
+    /// Whether the pod belongs to a gang.
+    pub in_gang: bool,
     /// Place in the learner group, if the pod is a ddp learner.
     pub ddp: Option<Box<DdpView>>,
     /// Phase.
@@ -144,6 +146,7 @@ impl PodView {
                 .annotations()
                 .get(names::GROUP_ANNOTATION)
                 .map(|group| group.as_str().into()),
+            in_gang: is_in_gang(pod),
             ddp: (role == Some(Role::DdpLearner))
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
@@ -264,6 +267,22 @@ impl PodView {
             Ok(_) => None,
         }
     }
+}
+
+fn is_in_gang(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let has_label = |key: &&str| pod.labels().contains_key(*key);
+    let has_annotation = |key: &&str| pod.annotations().contains_key(*key);
+    let (labels, annotations) = (
+        [
+            names::gang::COSCHEDULING_GROUP,
+            names::gang::YUNIKORN_APPLICATION,
+        ],
+        [names::gang::VOLCANO_GROUP, names::gang::KAI_GROUP],
+    );
+    labels.iter().any(has_label)
+        || annotations.iter().any(has_annotation)
+        || spec.is_some_and(|spec| spec.scheduling_group.is_some())
 }
 
 fn main_container_memory(spec: &PodSpec) -> Option<Quantity> {

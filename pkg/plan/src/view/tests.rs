@@ -1,4 +1,5 @@
 mod crash_loop;
+mod gang;
 
 use std::net::IpAddr;
 

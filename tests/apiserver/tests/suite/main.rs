@@ -9,6 +9,7 @@ mod crds;
 mod endpoint;
 mod fault_list;
 mod faults;
+mod gang;
 mod idle_writes;
 mod job_change_during_creation;
 mod job_states;

@@ -9,6 +9,7 @@ mod di_engine;
 mod docs;
 mod endpoint;
 mod failures;
+mod gang;
 mod lifecycle;
 mod nodes;
 mod pause;

@@ -166,7 +166,7 @@ fn declare_replicas(job: &mut DIJob) {
 }
 
 /// Returns the last schedulable worker by name.
-async fn find_worker(nodes: &Api<Node>) -> String {
+pub(crate) async fn find_worker(nodes: &Api<Node>) -> String {
     let all = nodes.list(&ListParams::default()).await.unwrap().items;
     // Nodes that are not ready have a taint, too.
     let workers = all.iter().filter(|node| {

@@ -9,7 +9,7 @@ use crate::output::{
 use super::cells::{Field, plain_cell};
 
 /// The fields of the block `Queue`. Empty if the job is in no queue of Kueue.
-pub fn queue_fields(job: &Job) -> Vec<Field> {
+pub fn queue_fields(job: &Job, position: Option<i64>) -> Vec<Field> {
     let status = &job.status;
     let admitted = find_condition(&status.conditions, ConditionType::Admitted);
     if job.queue_name().is_none() && status.queueing.is_none() && admitted.is_none() {
@@ -30,6 +30,8 @@ pub fn queue_fields(job: &Job) -> Vec<Field> {
             fields.push((name, lines.into_iter().map(plain_cell).collect()));
         }
     };
+    let position = position.map(|position| format!("{position} (0 is the next)"));
+    add("Position", position.into_iter().collect());
     let cluster_queue = job.cluster_queue().map(str::to_owned);
     add("Cluster Queue", cluster_queue.into_iter().collect());
     let queueing = status.queueing.as_ref();

@@ -1,6 +1,6 @@
 use std::fmt::{self, Display, Formatter};
 
-use di_api::{EntryState, Phase, names};
+use di_api::{EntryState, Phase, Reason, names};
 use di_client::{Event, Job, Replica};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::output::{
 
 use super::{
     cells::{Cell, Field, plain_cell},
+    gang_cell::gang_cell,
     queue_fields::queue_fields,
     tree::{Line, ready_count, tree_lines},
 };
@@ -26,6 +27,8 @@ pub struct Screen<'a> {
     pub replicas: &'a [Replica],
     /// The events, or the error of reading them; none if --show-events is false.
     pub events: Option<&'a Result<Vec<Event>, String>>,
+    /// The position in the LocalQueue.
+    pub queue_position: Option<i64>,
     /// The current time, for ages.
     pub now: Timestamp,
     /// Whether the output is coloured.
@@ -106,6 +109,9 @@ impl Screen<'_> {
         let ready = |counts: &Option<String>| counts.as_ref().map(|n| format!("{n} ready"));
         add("Collectors", ready(&status.collectors_ready), None);
         add("Learners", ready(&status.learners_ready), None);
+        if let Some((gang, tone)) = gang_cell(job) {
+            add("Gang", Some(gang), tone);
+        }
         add("Restarts", Some(restarts), None);
         let spec_field = |name: &str| match &spec[name] {
             Value::Null => None,
@@ -127,12 +133,26 @@ impl Screen<'_> {
     }
 
     fn write_queue(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let fields = queue_fields(self.job);
+        let mut fields = queue_fields(self.job, self.queue_position);
         if fields.is_empty() {
             return Ok(());
         }
+        fields.extend(self.last_eviction());
         writeln!(f, "Queue:")?;
         self.write_fields(f, "  ", fields)
+    }
+
+    /// The newest event about a quota that Kueue took back. Events expire after about an hour.
+    fn last_eviction(&self) -> Option<Field> {
+        let reasons = [Reason::QueuePreempted, Reason::QueueEvicted].map(Reason::as_str);
+        let events = self.events?.as_ref().ok()?.iter();
+        let evictions = events.filter(|event| reasons.contains(&event.reason.as_str()));
+        let last = evictions.max_by_key(|event| event.last)?;
+        let age = last
+            .last
+            .map(|at| format!("{} ago: ", format_age(at, self.now)));
+        let text = age.unwrap_or_default() + &one_line(&last.message);
+        Some(("Last Eviction", vec![plain_cell(text)]))
     }
 
     fn write_fields(&self, f: &mut Formatter<'_>, indent: &str, fields: Vec<Field>) -> fmt::Result {

@@ -85,6 +85,7 @@ fn shown(job: &Job, replicas: &[Replica], events: Option<&Result<Vec<Event>, Str
         job,
         replicas,
         events,
+        queue_position: job.status.queueing.is_none().then_some(3),
         now: now(),
         colours: Colours::none(),
     }
@@ -177,6 +178,7 @@ fn queued_job_is_described_with_the_message_of_kueue() {
     Queue:
       Local Queue:  team-a
       Admitted:     False
+      Position:     3 (0 is the next)
       Reason:       QueueWaiting
       Message:      no quota
     Conditions:
@@ -213,7 +215,21 @@ fn admitted_job_is_described_with_flavors_and_waiting_replicas() {
         ],
         "plan": [entry(0, "Waiting"), entry(1, "Waiting"), entry(2, "Admitted")],
     }));
-    let text = shown(&job, &[], None);
+    let event = |reason: &str, minute: i32| {
+        Event::from(json!({
+            "type": "Warning", "reason": reason, "message": format!("by job {minute}"), "count": 1,
+            "lastTimestamp": format!("2026-01-01T00:{minute}:00Z"),
+        }))
+    };
+    let events = [
+        ("QueuePreempted", 50),
+        ("QueueEvicted", 55),
+        ("Created", 58),
+    ];
+    let events = Ok(events
+        .map(|(reason, minute)| event(reason, minute))
+        .to_vec());
+    let text = shown(&job, &[], Some(&events));
     let block = "
 Queue:
   Local Queue:       team-a
@@ -223,9 +239,43 @@ Queue:
                      collector: default, spot
   Reason:            QueueAdmitted
   Waiting Replicas:  2 collectors
+  Last Eviction:     5m ago: by job 55
 Conditions:
 ";
     assert!(text.contains(block), "{text}");
+}
+
+#[test]
+fn gang_is_described_with_the_pods_that_wait() {
+    let waiting = (
+        "GangWaiting",
+        "gang: 5 of 9 placed, waiting for nvidia.com/gpu",
+    );
+    let pulling = ("ImagePullBackOff", "no such image");
+    let forbidden = ("GangForbidden", "podgroups is forbidden");
+    let gang = |placed: bool| json!({"group": "dijob-j-1f2e3", "minMember": 9, "placed": placed});
+    for (scheduling, (reason, message), expected) in [
+        (
+            gang(false),
+            waiting,
+            "5 of 9 placed, waiting for nvidia.com/gpu",
+        ),
+        (gang(false), pulling, "9 pods, not placed"),
+        (gang(true), pulling, "9 of 9 placed"),
+        (json!(null), forbidden, "podgroups is forbidden"),
+        (json!(null), pulling, ""),
+    ] {
+        let job = di_fixtures::Job::test().status(json!({
+            "phase": "Running", "scheduling": scheduling,
+            "conditions": [
+                {"type": "ReplicasReady", "status": "False", "reason": reason, "message": message,
+                 "lastTransitionTime": "2026-01-01T00:56:00Z"},
+            ],
+        }));
+        let text = shown(&Job::from(job.json()), &[], None);
+        let line = text.lines().find_map(|line| line.strip_prefix("Gang:"));
+        assert_eq!(line.map_or("", str::trim), expected, "{text}");
+    }
 }
 
 #[test]

@@ -17,17 +17,18 @@ use crate::plugin::Plugin;
 
 const ROLE: &str = "clusterrole.rbac.authorization.k8s.io/di-orchestrator-kueue";
 
-/// Serves an empty API of Kueue.
-async fn serve_kueue(plugin: &Plugin) {
+/// Serves a kind without a schema.
+pub async fn serve_kind(plugin: &Plugin, group: &str, version: &str, kind: &str) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let plural = format!("{}s", kind.to_lowercase());
     let crd = json!({
-        "metadata": {"name": "workloads.kueue.x-k8s.io"},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": "kueue.x-k8s.io",
+            "group": group,
             "scope": "Namespaced",
-            "names": {"kind": "Workload", "plural": "workloads"},
+            "names": {"kind": kind, "plural": plural},
             "versions": [{
-                "name": "v1beta2", "served": true, "storage": true,
+                "name": version, "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": schema},
             }],
         },
@@ -42,7 +43,7 @@ async fn serve_kueue(plugin: &Plugin) {
 }
 
 /// Deletes the webhook configurations, so that the doctor does not wait for webhooks.
-async fn delete_webhooks(plugin: &Plugin) {
+pub async fn delete_webhooks(plugin: &Plugin) {
     let client = || plugin.space.client.clone();
     let now = DeleteParams::default();
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client());
@@ -52,7 +53,7 @@ async fn delete_webhooks(plugin: &Plugin) {
 }
 
 /// Repeats the doctor until it prints a line: discovery and the RBAC cache have delays.
-async fn doctor_until(plugin: &Plugin, line: &str) {
+pub async fn doctor_until(plugin: &Plugin, line: &str) {
     eventually("the doctor reports it", async || {
         let result = plugin.run(&["doctor"]).await;
         if result.stdout.contains(line) {
@@ -74,7 +75,7 @@ async fn kueue_permissions_are_installed_kept_and_deleted() {
     delete_webhooks(&plugin).await;
     let doctor = plugin.run(&["doctor"]).await;
     assert!(!doctor.stdout.contains("kueue"), "{doctor}");
-    serve_kueue(&plugin).await;
+    serve_kind(&plugin, "kueue.x-k8s.io", "v1beta2", "Workload").await;
     let refused = "warning  kueue         Kueue v1beta2 is served, but the orchestrator may not create workloads, patch workloads/status, get resourceflavors\n";
     doctor_until(&plugin, refused).await;
 

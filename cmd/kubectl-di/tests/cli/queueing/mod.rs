@@ -1,4 +1,5 @@
 //! Queues of Kueue.
 
+mod gang;
 mod install;
 mod list;

@@ -141,6 +141,26 @@ fn fields_without_effect_in_queue_are_warned_about() {
 }
 
 #[test]
+fn scheduling_without_gang_is_warned_about() {
+    let queue = "spec.scheduling.queue has no effect without spec.scheduling.gang";
+    let key = "spec.scheduling.topologyKey has no effect without spec.scheduling.gang";
+    for (scheduling, expected) in [
+        (
+            json!({"queue": "a", "topologyKey": "rack"}),
+            vec![queue, key],
+        ),
+        (
+            json!({"queue": "a", "topologyKey": "rack", "gang": {}}),
+            vec![],
+        ),
+        (json!({}), vec![]),
+    ] {
+        let changes = [("/spec/scheduling", scheduling.clone())];
+        assert_eq!(warnings_after(&changes), expected, "{scheduling}");
+    }
+}
+
+#[test]
 fn memory_without_intended_unit_is_warned_about() {
     for (amount, expected) in [
         (

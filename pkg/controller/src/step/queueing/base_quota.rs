@@ -147,9 +147,9 @@ pub(super) fn share_base_quota(
         let position = |entry: &PlanEntry| {
             let mut all = queueing.placements.iter().take(count_base_placements(base));
             let has_pod = entry.uid.is_some();
-            all.position(|placement| match has_pod {
-                true => placement.pod_set == pod_set_name(entry),
-                false => suits_entry(placement, entry, templates),
+            all.position(|placement| {
+                let is_same = placement.pod_set == pod_set_name(entry);
+                is_same && (has_pod || suits_entry(placement, entry, templates))
             })
         };
         let positions: Option<HashMap<_, _>> = missing

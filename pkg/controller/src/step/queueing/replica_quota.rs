@@ -7,7 +7,7 @@ use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
 use di_cache::QueueApi;
 use di_plan::{
     PodView, Suffixes, WorkloadView, build_placements, patch_finished, patch_pods_ready,
-    pod_set_name, release_quota, replace, replica_workload_name,
+    pod_set_name, release_quota, replica_workload_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
@@ -23,6 +23,7 @@ use super::{
     },
     drafts::{draft_replica, hash_templates, replicas_have_own_quota, unit_entries},
     slots::has_unknown_pod,
+    waiting::{queue_others, replace_evicted},
     workloads::{base_name, delete_workloads, is_name_taken, own_workloads, workload_of},
 };
 
@@ -46,7 +47,7 @@ pub fn assign_quota(
         reclaim_quota(observed, plan, &mut queueing, base, step);
         share_base_quota(plan, &queueing, base, &templates);
     }
-    queue_others(plan);
+    queue_others(observed, plan, suffixes);
     if is_served {
         for i in 0..plan.len() {
             if needs_own_quota(plan, &plan[i]) {
@@ -62,19 +63,6 @@ pub fn assign_quota(
 
 fn needs_own_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     is_unit(plan, entry) && entry.queue.is_some()
-}
-
-/// Lets replicas without quota wait for quota of their own.
-fn queue_others(plan: &mut [PlanEntry]) {
-    for i in 0..plan.len() {
-        if !is_unit(plan, &plan[i]) || plan[i].queue.is_some() {
-            continue;
-        }
-        let entries = unit_entries(plan, &plan[i]);
-        if entries.is_some_and(|entries| entries.iter().any(|entry| entry.placement.is_none())) {
-            plan[i].queue = Some(QueueState::Waiting);
-        }
-    }
 }
 
 /// Admits a replica with quota of its own, or lets it wait.
@@ -198,12 +186,11 @@ fn all_pods_are_gone(
         .filter(|name| stored.contains(name) && observed.own_pod(name).is_none());
     let mut is_gone = true;
     for name in unseen {
-        match observed.live_reads.get(name) {
-            Some(exists) => is_gone &= !exists,
-            None => {
-                step.needs_live_read.push(name.to_owned());
-                is_gone = false;
-            }
+        if let Some(exists) = observed.live_reads.get(name) {
+            is_gone &= !exists;
+        } else {
+            step.needs_live_read.push(name.to_owned());
+            is_gone = false;
         }
     }
     is_gone
@@ -347,30 +334,6 @@ fn report_ready(
         if !step.patches_workload(&workload.name) {
             let patch = patch_pods_ready(workload, observed.now);
             step.actions.push(Action::PatchWorkloadStatus(patch));
-        }
-    }
-}
-
-/// Replaces replicas that wait and have pods: Kueue has evicted them. The pods end with their grace
-/// period. It is no failure, so there is no backoff. By the new name the coordinator
-/// knows that it is another process.
-fn replace_evicted(observed: &Observed, plan: &mut Vec<PlanEntry>, suffixes: &mut dyn Suffixes) {
-    let has_pod = |owner: &&PlanEntry| {
-        let entries = unit_entries(plan, owner).unwrap_or_default();
-        entries.iter().any(|entry| entry.uid.is_some())
-    };
-    let waiting = plan
-        .iter()
-        .filter(|entry| is_unit(plan, entry) && entry.queue == Some(QueueState::Waiting));
-    let evicted: Vec<PlanEntry> = waiting.filter(has_pod).cloned().collect();
-    for owner in evicted {
-        let now = observed.now;
-        let Some(name) = replace(&*observed.job, plan, &owner.name, None, suffixes, now) else {
-            continue;
-        };
-        if let Some(entry) = plan.iter_mut().find(|entry| entry.name == name) {
-            (entry.attempt, entry.not_before) = (owner.attempt, owner.not_before);
-            entry.placement = None;
         }
     }
 }

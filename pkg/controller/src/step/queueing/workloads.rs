@@ -1,7 +1,7 @@
 //! The existing Workloads of a job.
 
 use di_api::PlanEntry;
-use di_plan::{WorkloadView, base_workload_name, replica_workload_name};
+use di_plan::{WorkloadView, job_object_name, replica_workload_name};
 use kube::ResourceExt;
 
 use super::super::{
@@ -11,7 +11,7 @@ use super::super::{
 
 /// Name of the Workload of the coordinator and the declared replicas.
 pub(super) fn base_name(observed: &Observed) -> String {
-    base_workload_name(&observed.job.name_any(), observed.job_uid())
+    job_object_name(&observed.job.name_any(), observed.job_uid())
 }
 
 /// Workloads of the job that are not being deleted.

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use di_api::{DIJob, DIJobStatus, Phase, PlanEntry, Role};
 use di_fixtures::Job;
 use di_plan::{
-    AggregatorTemplate, BuildSettings, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase,
-    PodView, ServiceView, Suffixes,
+    AggregatorTemplate, BuildSettings, End, GangScheduler, IMMEDIATE_DEADLINE_SECONDS, NodeView,
+    PodPhase, PodView, ServiceView, Suffixes,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
 
 use super::fake_kueue::FakeKueue;
-use crate::step::{Action, Observed, ObservedQueue, ReconcileError, Step, step};
+use crate::step::{Action, Observed, ObservedGang, ObservedQueue, ReconcileError, Step, step};
 
 /// A job and its cluster. Actions change it at once; tests start and end pods.
 #[derive(Clone)]
@@ -30,6 +30,7 @@ pub(super) struct World {
     pub waiting_since: HashMap<String, Timestamp>,
     pub queue: ObservedQueue,
     pub kueue: FakeKueue,
+    pub gang: ObservedGang,
     pub last_error: Option<ReconcileError>,
     pub final_coordinator_state: Option<PodView>,
     /// Pods of the API server.
@@ -61,6 +62,7 @@ impl World {
             waiting_since: HashMap::new(),
             queue: ObservedQueue::default(),
             kueue: FakeKueue::default(),
+            gang: ObservedGang::default(),
             last_error: None,
             final_coordinator_state: None,
             objects: BTreeMap::new(),
@@ -85,6 +87,7 @@ impl World {
             nodes: Some(self.nodes.as_slice().into()),
             aggregator: self.aggregator.clone(),
             queue: self.queue.clone(),
+            gang: self.gang.clone(),
             last_error: self.last_error.clone(),
             final_coordinator_state: self.final_coordinator_state.clone(),
             unlabeled_pods: HashMap::new(),
@@ -142,8 +145,10 @@ impl World {
                     "{} created twice",
                     entry.name
                 );
+                self.check_gang(&entry);
                 self.serial += 1;
-                let pod = object(&self.job, &entry, &self.aggregator, self.serial);
+                let gang = self.gang.scheduler.clone();
+                let pod = object(&self.job, &entry, &self.aggregator, gang, self.serial);
                 self.pods
                     .insert(entry.name.clone(), PodView::new(&pod).unwrap());
                 self.objects.insert(entry.name.clone(), pod);
@@ -176,6 +181,10 @@ impl World {
                 self.services.remove(&name).unwrap();
             }
             Action::DeleteJob => self.job_deleted = true,
+            Action::CreateGroup { .. }
+            | Action::UpdateGroup { .. }
+            | Action::DeleteGroup { .. }
+            | Action::LeaveGroup { .. } => self.apply_group_action(action),
             other => self.apply_workload_action(other),
         }
     }
@@ -202,6 +211,11 @@ impl World {
         pod.metadata.deletion_timestamp = deleted;
         change(pod);
         *view = PodView::new(pod).unwrap();
+    }
+
+    /// Changes the pod of the API server without its view.
+    pub fn object_mut(&mut self, name: &str) -> &mut Pod {
+        self.objects.get_mut(name).unwrap()
     }
 
     /// Returns the pod of the API server.
@@ -252,11 +266,20 @@ pub(super) fn created_pod(
     aggregator: &AggregatorTemplate,
     serial: u32,
 ) -> PodView {
-    PodView::new(&object(job, entry, aggregator, serial)).unwrap()
+    PodView::new(&object(job, entry, aggregator, None, serial)).unwrap()
 }
 
-fn object(job: &DIJob, entry: &PlanEntry, aggregator: &AggregatorTemplate, serial: u32) -> Pod {
-    let settings = BuildSettings::default();
+fn object(
+    job: &DIJob,
+    entry: &PlanEntry,
+    aggregator: &AggregatorTemplate,
+    gang: Option<GangScheduler>,
+    serial: u32,
+) -> Pod {
+    let settings = BuildSettings {
+        gang,
+        ..BuildSettings::default()
+    };
     let pod = di_plan::build_pod(job, entry, aggregator.pod_template(), &settings);
     let mut pod = pod.unwrap().decode().unwrap();
     pod.metadata.uid = Some(format!("uid-{serial}"));

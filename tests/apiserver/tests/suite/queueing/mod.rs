@@ -44,14 +44,14 @@ async fn wait_until_queued(space: &Space, job: &str, reason: &str) -> DIJobStatu
     status
 }
 
-async fn set_collectors(space: &Space, job: &str, replicas: usize) {
+pub(crate) async fn set_collectors(space: &Space, job: &str, replicas: usize) {
     let patch = Patch::Merge(json!({"spec": {"collector": {"replicas": replicas}}}));
     let params = PatchParams::default();
     space.jobs().patch(job, &params, &patch).await.unwrap();
 }
 
 /// Names of the desired replicas.
-fn plan_names(status: &DIJobStatus) -> BTreeSet<&str> {
+pub(crate) fn plan_names(status: &DIJobStatus) -> BTreeSet<&str> {
     let plan = status.plan.iter().filter(|entry| entry.is_wanted());
     plan.map(|entry| entry.name.as_str()).collect()
 }

@@ -21,7 +21,7 @@ use crate::{
     error_report::conditions_only,
     status_change::StatusChange,
     step::{
-        Observed, ObservedQueue, ReconcileError, Step, step,
+        Observed, ObservedGang, ObservedQueue, ReconcileError, Step, step,
         tests::fake_cluster::{self, World, node},
     },
 };
@@ -210,6 +210,7 @@ impl Model {
                 nodes: Some(self.nodes.as_slice().into()),
                 aggregator: self.aggregator.clone(),
                 queue: ObservedQueue::default(),
+                gang: ObservedGang::default(),
                 last_error: self.last_error.clone(),
                 final_coordinator_state: None,
                 unlabeled_pods: HashMap::new(),

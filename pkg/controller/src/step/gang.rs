@@ -1,0 +1,377 @@
+//! Gangs: the coordinator and the first declared replicas, the floor, start together or not at all.
+//! The other pods, the overflow, are created once all of these have had nodes.
+//! See docs/decisions/0038.
+
+use std::collections::BTreeSet;
+
+use di_api::{DIJobStatus, Phase, PlanEntry, Reason, SchedulingStatus, names};
+use di_cache::OptionalApi;
+use di_plan::{
+    GangScheduler, GroupView, PodPhase, PodView, floor_members, gang_problem, group_name,
+    leave_group_patch,
+};
+use kube::ResourceExt;
+
+use super::{
+    observed::Observed,
+    outcome::{Action, EventRecord, Step},
+    phase::has_started,
+};
+
+/// Which replicas may be created.
+#[derive(Debug)]
+pub(super) struct GangGate<'a> {
+    floor: BTreeSet<&'a str>,
+    floor_is_open: bool,
+    overflow_is_open: bool,
+}
+
+impl GangGate<'_> {
+    /// The gate of a job without a gang.
+    const OPEN: Self = Self {
+        floor: BTreeSet::new(),
+        floor_is_open: true,
+        overflow_is_open: true,
+    };
+
+    /// Returns true if the pod of an entry may be created.
+    pub(super) fn may_create(&self, entry: &PlanEntry) -> bool {
+        if self.floor.contains(&*entry.name) {
+            self.floor_is_open
+        } else {
+            self.overflow_is_open
+        }
+    }
+}
+
+/// Updates the gang in the status, and its group. Returns which replicas may be created.
+pub(super) fn reconcile_gang<'a>(
+    observed: &Observed,
+    plan: &'a [PlanEntry],
+    step: &mut Step,
+) -> GangGate<'a> {
+    if !has_gang(observed, &step.status) {
+        warn_without_gang(observed, step);
+        step.status.scheduling = None;
+        return GangGate::OPEN;
+    }
+    let is_served = observed.gang.api == OptionalApi::Served(());
+    let floor = find_floor(observed, plan);
+    let known = step.status.scheduling.take();
+    let known = known.or_else(|| restore_status(observed));
+    step.status.scheduling = match &floor {
+        Some(floor) if is_served || known.is_some() => {
+            Some(next_status(observed, &step.status, known, plan, floor))
+        }
+        _ => known,
+    };
+    if is_served {
+        reconcile_group(observed, step);
+        remove_failed_pods(observed, step);
+    }
+    // Until the floor is known, so is the place of a replica.
+    let floor_is_open = floor.is_some() && may_create_floor(observed, &step.status);
+    GangGate {
+        floor: floor.unwrap_or_default(),
+        floor_is_open,
+        overflow_is_open: floor_is_open && is_placed(&step.status),
+    }
+}
+
+/// Returns true if the pods of the floor, such as the coordinator, may be created: their group
+/// exists, or they need none.
+pub(super) fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
+    if !has_gang(observed, status) {
+        return true;
+    }
+    let Some(scheduling) = &status.scheduling else {
+        return false;
+    };
+    if observed.gang.api != OptionalApi::Served(()) {
+        // A gang that was placed has a group.
+        return scheduling.placed;
+    }
+    if !needs_group(observed) {
+        return true;
+    }
+    find_group(observed).is_some_and(|group| {
+        let is_large_enough = scheduling.placed || group.min_member >= scheduling.min_member;
+        // Kubernetes keeps a deleted group until its pods have ended.
+        let is_usable = is_large_enough && !group.deleting || scheduling.placed;
+        is_own(observed, group) && is_usable
+    })
+}
+
+/// Deletes the group of a job that is suspended, waits in a queue, or has ended.
+pub(super) fn delete_groups(observed: &Observed, step: &mut Step) {
+    step.status.scheduling = None;
+    if observed.gang.api != OptionalApi::Served(()) {
+        return;
+    }
+    let groups = observed.gang.groups.iter();
+    let deleted = groups.filter(|group| is_own(observed, group) && !group.deleting);
+    step.actions.extend(deleted.map(Action::delete_group));
+}
+
+/// Returns why a job runs without the gang that it asks for.
+pub(super) fn missing_gang(observed: &Observed, status: &DIJobStatus) -> Option<String> {
+    if !asks_for_gang(observed) || must_have_no_pods(observed, status) || has_gang(observed, status)
+    {
+        return None;
+    }
+    let scheduler = observed.gang.scheduler.as_ref();
+    let kind = scheduler.and_then(GangScheduler::group_kind);
+    let not_served = kind.filter(|_| observed.gang.api == OptionalApi::NotServed);
+    let problem = gang_problem(&observed.job, scheduler).or_else(|| {
+        let version = not_served?.api_version();
+        Some(format!(
+            "spec.scheduling.gang has no effect: the cluster does not serve PodGroups of {version}"
+        ))
+    });
+    Some(problem.unwrap_or_else(|| {
+        "spec.scheduling.gang has no effect until the job is suspended and resumed: its pods were created without a gang".to_owned()
+    }))
+}
+
+/// Returns reason and message if the pods of the gang have no nodes yet.
+pub(super) fn waiting_problem(
+    observed: &Observed,
+    status: &DIJobStatus,
+) -> Option<(Reason, String)> {
+    if must_have_no_pods(observed, status) || !has_gang(observed, status) {
+        return None;
+    }
+    let scheduler = observed.gang.scheduler.as_ref()?;
+    let is_placed = is_placed(status);
+    match observed.gang.api {
+        OptionalApi::Forbidden if !is_placed => {
+            let message = format!(
+                "the orchestrator may not use PodGroups; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
+            );
+            return Some((Reason::GangForbidden, message));
+        }
+        OptionalApi::Served(()) => {}
+        _ => return None,
+    }
+    match find_group(observed) {
+        Some(group) if !is_own(observed, group) => {
+            let message = format!(
+                "PodGroup {} exists and does not belong to this job; delete it",
+                group.name
+            );
+            return Some((Reason::GangNameTaken, message));
+        }
+        Some(group) if group.deleting => {
+            let message = format!("PodGroup {} is being deleted", group.name);
+            return Some((Reason::GangWaiting, message));
+        }
+        _ if is_placed => return None,
+        _ => {}
+    }
+    let floor = find_floor(observed, &status.plan)?;
+    let placed = floor_pods(observed, &floor).filter(|pod| pod.is_some_and(has_node));
+    let message = format!(
+        "gang: {} of {} placed{}",
+        placed.count(),
+        floor.len() + 1,
+        describe_shortage(observed, &floor)
+    );
+    Some((Reason::GangWaiting, message))
+}
+
+/// Returns the resources that nodes lack for the floor, else the first message of the scheduler.
+fn describe_shortage(observed: &Observed, floor: &BTreeSet<&str>) -> String {
+    let pods = floor_pods(observed, floor).flatten();
+    let pods = pods.filter(|pod| pod.is_active() && !pod.deleting);
+    let messages: Vec<&str> = pods
+        .filter_map(|pod| pod.scheduled.as_ref().err())
+        .map(String::as_str)
+        .collect();
+    let resources: BTreeSet<&str> = messages
+        .iter()
+        .flat_map(|message| message.split("Insufficient ").skip(1))
+        .filter_map(|rest| rest.split_whitespace().next())
+        .map(|name| name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
+        .collect();
+    if resources.is_empty() {
+        let first = messages.first();
+        return first.map_or(String::new(), |message| format!(": {message}"));
+    }
+    let resources: Vec<_> = resources.into_iter().collect();
+    format!(", waiting for {}", resources.join(", "))
+}
+
+/// Returns true if the job must have no pods now.
+fn must_have_no_pods(observed: &Observed, status: &DIJobStatus) -> bool {
+    let waits_in_queue = observed.job.queue_name().is_some() && status.queueing.is_none();
+    observed.job.spec.suspend || waits_in_queue
+}
+
+fn asks_for_gang(observed: &Observed) -> bool {
+    let scheduling = observed.job.spec.scheduling.as_ref();
+    scheduling.is_some_and(|scheduling| scheduling.gang.is_some())
+}
+
+/// Returns true if the job has a gang, or waits for one.
+///
+/// A gang that exists is kept when the spec changes, as its pods know their group. A job with pods
+/// outside of a gang gets none: its group would lack these pods, and never be placed.
+fn has_gang(observed: &Observed, status: &DIJobStatus) -> bool {
+    let gang = &observed.gang;
+    let is_usable = gang.scheduler.is_some() && gang.api != OptionalApi::NotServed;
+    let is_outside = |pod: &PodView| !pod.in_gang && pod.is_active() && !pod.deleting;
+    is_usable
+        && (status.scheduling.is_some()
+            || wants_gang(observed) && !observed.own_pods().any(is_outside))
+}
+
+/// Returns true if the job asks for a gang that the scheduler can place.
+fn wants_gang(observed: &Observed) -> bool {
+    let scheduler = observed.gang.scheduler.as_ref();
+    asks_for_gang(observed) && gang_problem(&observed.job, scheduler).is_none()
+}
+
+fn is_placed(status: &DIJobStatus) -> bool {
+    let scheduling = status.scheduling.as_ref();
+    scheduling.is_some_and(|scheduling| scheduling.placed)
+}
+
+/// Returns the names of the replicas in the floor: none if the job does not ask for a gang any
+/// more. `None` until all of its pods are known.
+fn find_floor<'a>(observed: &Observed, plan: &'a [PlanEntry]) -> Option<BTreeSet<&'a str>> {
+    if wants_gang(observed) {
+        floor_members(&observed.job, plan)
+    } else {
+        Some(BTreeSet::new())
+    }
+}
+
+/// Returns the pods of the floor, the coordinator first. `None` for a pod that does not exist.
+fn floor_pods<'a>(
+    observed: &'a Observed,
+    floor: &'a BTreeSet<&str>,
+) -> impl Iterator<Item = Option<&'a PodView>> {
+    let coordinator = names::coordinator_name(&observed.job.name_any());
+    let replicas = floor.iter().map(move |name| observed.own_pod(name));
+    std::iter::once(observed.own_pod(&coordinator)).chain(replicas)
+}
+
+fn has_node(pod: &PodView) -> bool {
+    pod.is_on_node() && !pod.deleting
+}
+
+/// Returns the gang of a lost status from its group, if the gang was placed.
+fn restore_status(observed: &Observed) -> Option<SchedulingStatus> {
+    let group = find_group(observed).filter(|group| is_own(observed, group) && !group.deleting)?;
+    let pods = observed.own_pods();
+    let placed = pods.filter(|pod| pod.in_gang && has_node(pod)).count();
+    (placed >= usize::try_from(group.min_member).ok()?).then(|| SchedulingStatus {
+        group: group.name.clone(),
+        min_member: group.min_member,
+        placed: true,
+    })
+}
+
+/// Returns the gang for the status. Once placed it only shrinks, also to the pods that have nodes: a
+/// gang decides about the start, and a larger one would block the replacements of lost pods.
+fn next_status(
+    observed: &Observed,
+    status: &DIJobStatus,
+    known: Option<SchedulingStatus>,
+    plan: &[PlanEntry],
+    floor: &BTreeSet<&str>,
+) -> SchedulingStatus {
+    let to_i32 = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let on_nodes = floor_pods(observed, floor)
+        .flatten()
+        .filter(|pod| has_node(pod));
+    let (pod_count, on_nodes) = (to_i32(floor.len() + 1), to_i32(on_nodes.count()));
+    let group = group_name(&observed.job);
+    if let Some(known) = known.filter(|known| known.placed) {
+        let min_member = known.min_member.min(pod_count).min(on_nodes.max(1));
+        return SchedulingStatus {
+            group,
+            min_member,
+            placed: true,
+        };
+    }
+    // A pod that is replaced had a node.
+    let mut replacements = plan.iter().filter(|entry| floor.contains(&*entry.name));
+    let is_replaced = |entry: &PlanEntry| entry.attempt > 0;
+    let coordinator = names::coordinator_name(&observed.job.name_any());
+    let has_had_node = |name: &str| observed.own_pod(name).is_some_and(has_node);
+    SchedulingStatus {
+        group,
+        min_member: pod_count,
+        placed: (status.restarts > 0 || has_had_node(&coordinator))
+            && replacements.all(|entry| is_replaced(entry) || has_had_node(&entry.name)),
+    }
+}
+
+/// Creates the group, or changes its size.
+fn reconcile_group(observed: &Observed, step: &mut Step) {
+    let Some(scheduling) = step.status.scheduling.as_ref() else {
+        return;
+    };
+    if !needs_group(observed) {
+        return;
+    }
+    let min_member = scheduling.min_member;
+    let Some(group) = find_group(observed) else {
+        step.actions.push(Action::CreateGroup { min_member });
+        return;
+    };
+    let is_larger = group.min_member > min_member;
+    let is_smaller = group.min_member < min_member && !scheduling.placed;
+    if is_own(observed, group) && !group.deleting && (is_larger || is_smaller) {
+        step.actions.push(Action::UpdateGroup {
+            name: group.name.clone(),
+            uid: group.uid.clone(),
+            min_member,
+        });
+    }
+}
+
+/// Removes failed pods, which are kept for their logs, from the group: the scheduler would count
+/// them.
+fn remove_failed_pods(observed: &Observed, step: &mut Step) {
+    let scheduler = observed.gang.scheduler.as_ref();
+    if scheduler.and_then(leave_group_patch).is_none() {
+        return;
+    }
+    let is_kept = |pod: &&PodView| pod.in_gang && pod.phase == PodPhase::Failed && !pod.deleting;
+    let kept = observed.own_pods().filter(is_kept);
+    step.actions.extend(kept.map(Action::leave_group));
+}
+
+/// Returns true if the scheduler knows a gang by an object.
+fn needs_group(observed: &Observed) -> bool {
+    let scheduler = observed.gang.scheduler.as_ref();
+    scheduler.and_then(GangScheduler::group_kind).is_some()
+}
+
+/// Returns the group with the name of the job's group. It may belong to another owner.
+fn find_group(observed: &Observed) -> Option<&GroupView> {
+    let name = group_name(&observed.job);
+    let mut groups = observed.gang.groups.iter();
+    groups.find(|group| group.name == name)
+}
+
+fn is_own(observed: &Observed, group: &GroupView) -> bool {
+    group.owner.as_deref() == Some(observed.job_uid())
+}
+
+/// Warns once, at the start of a job or when it loses its gang.
+fn warn_without_gang(observed: &Observed, step: &mut Step) {
+    let Some(message) = missing_gang(observed, &step.status) else {
+        return;
+    };
+    let is_new = observed.job.status.as_ref().is_none_or(|old| {
+        let is_paused = matches!(old.phase, Some(Phase::Suspended | Phase::Queued));
+        old.scheduling.is_some() || is_paused || !has_started(old)
+    });
+    if is_new {
+        step.events
+            .push(EventRecord::warning(Reason::NoGangScheduler, message));
+    }
+}

@@ -1,0 +1,15 @@
+//! Gangs: the pods of a job that a scheduler places together or not at all. These pods are the
+//! floor; all other pods are the overflow. See docs/decisions/0038.
+
+mod floor;
+mod groups;
+mod pods;
+mod scheduler;
+mod task_groups;
+#[cfg(test)]
+mod tests;
+
+pub use floor::floor_members;
+pub use groups::{group_name, group_size_patch, leave_group_patch, new_group};
+pub(crate) use pods::add_to_gang;
+pub use scheduler::{GangScheduler, GroupKind, gang_problem};

@@ -1,0 +1,82 @@
+//! Clusters without the API of PodGroups, and without the rights for it.
+
+use std::time::Instant;
+
+use di_apiserver_tests::{
+    Gangs, Kubelet, Manager, Proxy, RecordedRequest, Server, Space, eventually, gang_job,
+    gang_settings, grant_gang_rights, install_gangs,
+};
+use tokio::sync::OnceCell;
+
+use super::{has_gang, until_problem};
+
+/// A server for this test only, since the others need PodGroups.
+async fn server_without_gangs() -> &'static Server {
+    static SERVER: OnceCell<Server> = OnceCell::const_new();
+    SERVER.get_or_init(Server::installed).await
+}
+
+async fn space_on(server: &'static Server) -> Space {
+    let space = Space::on(server).await;
+    space.without_random_faults("a failed discovery is repeated after a minute")
+}
+
+fn is_about_groups(request: &RecordedRequest) -> bool {
+    request.path().ends_with("/podgroups")
+}
+
+/// Takes more than a minute, since managers look for PodGroups once a minute. One manager starts
+/// without the API, and another one with the API and without the rights.
+#[tokio::test]
+async fn jobs_get_gangs_once_they_are_served_and_allowed() {
+    let server = server_without_gangs().await;
+    let space = space_on(server).await;
+    let _kubelet = Kubelet::running(&space);
+    let started = Instant::now();
+    let proxy = Proxy::start(server.client_of_manager("manager", &space.namespace));
+    let manager = Manager::start_with(proxy.client(), gang_settings());
+    space.create(&gang_job(&space, "early", 1)).await;
+    let status = space.until_settled("early").await;
+    assert_eq!(status.scheduling, None);
+    assert_eq!(status.reason.as_deref(), Some("NoGangScheduler"));
+    space.until_event("early", "NoGangScheduler").await;
+    assert!(!proxy.requests().iter().any(is_about_groups));
+
+    install_gangs(server).await;
+    let other_space = space_on(server).await;
+    let other_gangs = Gangs::start_on_own_server(&other_space, 2).await;
+    let _other_kubelet = Kubelet::running(&other_space);
+    let other_manager = other_gangs.manager("other");
+    other_space.create(&gang_job(&other_space, "late", 1)).await;
+    let message = until_problem(&other_space, "late", "GangForbidden").await;
+    let advice = "run: kubectl di install --gang-scheduler=coscheduling:di-test-gang";
+    assert!(message.ends_with(advice), "{message}");
+    assert!(other_space.pods_of("late").await.is_empty());
+    assert!(other_gangs.groups_of("late").await.is_empty());
+
+    grant_gang_rights(server).await;
+    let status = other_space.until_settled("late").await;
+    assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
+    eventually("the first manager watches PodGroups", async || {
+        let requests = proxy.requests();
+        let mut watches = requests.iter().filter(|request| request.is_watch());
+        let is_watched = watches.any(is_about_groups);
+        is_watched.then_some(()).ok_or_else(String::new)
+    })
+    .await;
+    let gangs = Gangs::start_on_own_server(&space, 2).await;
+    space.create(&gang_job(&space, "next", 1)).await;
+    let status = space.until_settled("next").await;
+    assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
+    assert_eq!(gangs.groups_of("next").await.len(), 1);
+
+    // Once a minute for Kueue, and once for the gang scheduler.
+    let requests = proxy.requests();
+    let discoveries = requests.iter().filter(|request| request.path() == "/apis");
+    let minutes = started.elapsed().as_secs() / 60;
+    let limit = usize::try_from(2 * (minutes + 1)).unwrap();
+    assert!(discoveries.count() <= limit, "in {minutes} minutes");
+    for manager in [manager, other_manager] {
+        manager.stop().await;
+    }
+}
