@@ -109,13 +109,20 @@ impl fmt::Display for GangScheduler {
 
 /// Why the job runs without a gang although it asks for one. `None` if it has one, or asks for none.
 pub fn gang_problem(job: &DIJob, scheduler: Option<&GangScheduler>) -> Option<String> {
-    job.spec.scheduling.as_ref()?.gang.as_ref()?;
+    let scheduling = job.spec.scheduling.as_ref()?;
+    scheduling.gang.as_ref()?;
     let Some(scheduler) = scheduler else {
         return Some(
             "spec.scheduling.gang has no effect: the orchestrator runs without --gang-scheduler"
                 .to_owned(),
         );
     };
+    if *scheduler == GangScheduler::Kai && scheduling.queue.is_empty() {
+        return Some(
+            "spec.scheduling.gang has no effect: KAI needs a queue; set spec.scheduling.queue"
+                .to_owned(),
+        );
+    }
     let needed = scheduler.scheduler_name().unwrap_or("default-scheduler");
     Role::DECLARED.into_iter().find_map(|role| {
         let template = job.spec.declared(role)?.template;

@@ -164,6 +164,14 @@ fn gang_needs_a_scheduler_that_all_templates_use() {
         ("volcano", "volcano", None),
         ("volcano", "other", Some(format!("{other} volcano"))),
         ("coscheduling:mine", "mine", None),
+        (
+            "kai",
+            "",
+            Some(
+                "spec.scheduling.gang has no effect: KAI needs a queue; set spec.scheduling.queue"
+                    .to_owned(),
+            ),
+        ),
         ("kubernetes", "default-scheduler", None),
         (
             "kubernetes",

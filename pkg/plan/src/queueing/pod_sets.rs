@@ -22,10 +22,27 @@ pub struct PodSet {
 }
 
 impl PodSet {
-    /// A hash of the template. Pods with another template need other quota.
+    /// A hash of the resources and the constraints of nodes in the template. Pods with other ones
+    /// need other quota.
     pub fn template_hash(&self) -> String {
+        let spec = &self.template["spec"];
+        let resources_of = |list: &str| -> Vec<Value> {
+            let containers = spec[list].as_array().into_iter().flatten();
+            let parts = containers.map(|one| json!([one["resources"], one["restartPolicy"]]));
+            parts.collect()
+        };
+        let needs = json!([
+            resources_of("initContainers"),
+            resources_of("containers"),
+            spec["resources"],
+            spec["overhead"],
+            spec["runtimeClassName"],
+            spec["nodeSelector"],
+            spec["affinity"],
+            spec["tolerations"],
+        ]);
         let mut hasher = fnv::FnvHasher::default();
-        hasher.write(self.template.to_string().as_bytes());
+        hasher.write(needs.to_string().as_bytes());
         format!("{:016x}", hasher.finish())
     }
 }
@@ -101,7 +118,13 @@ fn pod_set_template(
     entry: &PlanEntry,
     aggregator: Option<&PodTemplate>,
 ) -> Option<Value> {
-    let pod = build_unplaced_pod(job, entry, aggregator, &BuildSettings::default())?;
+    let mut entry = entry.clone();
+    let gpus = entry.gpu_count();
+    if let Some(place) = &mut entry.ddp {
+        // Resources are split by ranks. The last share is the largest.
+        place.start_rank = place.world_size - gpus;
+    }
+    let pod = build_unplaced_pod(job, &entry, aggregator, &BuildSettings::default())?;
     let mut spec = pod.spec;
     for list in ["initContainers", "containers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);

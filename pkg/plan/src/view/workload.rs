@@ -13,8 +13,10 @@ pub const SUMMARY_ANNOTATION: &str = "diengine.opendilab.org/pod-sets";
 
 /// Fields of the status, besides conditions and admission, that Kueue applies together with the
 /// admission.
-const ADMISSION_FIELDS: [&str; 8] = [
+const ADMISSION_FIELDS: [&str; 9] = [
     "accumulatedPastExecutionTimeSeconds",
+    // The name in v1beta1.
+    "accumulatedPastExexcutionTimeSeconds",
     "admissionChecks",
     "clusterName",
     "nominatedClusterNames",
@@ -80,14 +82,13 @@ pub struct PodSetSummary {
 }
 
 impl WorkloadSummary {
-    /// Whether pods with the quota of this Workload may run for one that needs `wanted`. Numbers of
-    /// pods may differ.
-    pub fn suits(&self, wanted: &Self) -> bool {
-        let suits = |(name, set): (&String, &PodSetSummary)| {
+    /// Whether this Workload has the queue and all pod sets of `wanted`. Numbers of pods may differ.
+    pub fn covers(&self, wanted: &Self) -> bool {
+        let is_same = |(name, set): (&String, &PodSetSummary)| {
             let own = self.pod_sets.get(name);
-            own.is_none_or(|own| own.template == set.template)
+            own.is_some_and(|own| own.template == set.template)
         };
-        self.queue == wanted.queue && wanted.pod_sets.iter().all(suits)
+        self.queue == wanted.queue && wanted.pod_sets.iter().all(is_same)
     }
 }
 

@@ -6,7 +6,7 @@ use di_api::{ConditionType, DIJob, Phase, PlanEntry, PodTemplate, QueueingStatus
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, Suffixes, WorkloadView, build_placements, flavors_of, patch_reclaimable,
-    pod_set_name, release_quota,
+    pod_set_name, release_quota, sync_declared,
 };
 
 use super::{
@@ -51,7 +51,7 @@ pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Su
             let workload = own_workloads(observed).find(|workload| workload.name == base);
             match workload.filter(|workload| workload.is_admitted()) {
                 Some(workload) if was_admitted => return has_same_name(step, workload),
-                Some(workload) => return admit(observed, step, workload, queue),
+                Some(workload) => return admit(observed, step, workload, queue, suffixes),
                 None => describe_wait(observed, workload, queue),
             }
         }
@@ -201,8 +201,14 @@ pub(super) fn offer(
 }
 
 /// Stores what Kueue admitted, and lets the job run. Returns false if it cannot run yet.
-fn admit(observed: &Observed, step: &mut Step, workload: &WorkloadView, queue: &str) -> bool {
-    if !suits_job(observed, &step.status.plan, workload, queue) {
+fn admit(
+    observed: &Observed,
+    step: &mut Step,
+    workload: &WorkloadView,
+    queue: &str,
+    suffixes: &mut dyn Suffixes,
+) -> bool {
+    if !covers_job(observed, &step.status.plan, workload, queue, suffixes) {
         step.actions.push(Action::delete_workload(workload));
         return false;
     }
@@ -239,17 +245,28 @@ fn admit(observed: &Observed, step: &mut Step, workload: &WorkloadView, queue: &
     true
 }
 
-/// Whether the pods that the job wants now are those that Kueue has admitted: their template or the
+/// Whether the pods that the job wants now are those that Kueue has admitted: their resources or the
 /// queue may have changed since. Pods that run, of a job with a lost status, are kept.
-fn suits_job(
+fn covers_job(
     observed: &Observed,
     plan: &[PlanEntry],
     workload: &WorkloadView,
     queue: &str,
+    suffixes: &mut dyn Suffixes,
 ) -> bool {
-    let draft = draft_base(observed, plan, queue);
-    let suits = draft.is_none_or(|draft| workload.summary.suits(&draft.summary()));
-    suits || observed.own_pods().next().is_some()
+    if observed.own_pods().next().is_some() {
+        return true;
+    }
+    let mut plan = plan.to_vec();
+    sync_declared(
+        &observed.job,
+        &mut plan,
+        &observed.pods,
+        suffixes,
+        observed.now,
+    );
+    let draft = draft_base(observed, &plan, queue);
+    draft.is_none_or(|draft| workload.summary.covers(&draft.summary()))
 }
 
 /// Returns the flavors of an admission. `None` if some must be read first.

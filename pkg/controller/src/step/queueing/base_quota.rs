@@ -155,7 +155,7 @@ pub(super) fn share_base_quota(
         let positions: Option<HashMap<_, _>> = missing
             .map(|entry| Some((entry.name.clone(), position(entry)?)))
             .collect();
-        let Some(positions) = positions else {
+        let Some(positions) = positions.filter(|positions| !positions.is_empty()) else {
             continue;
         };
         let mut remaining = free.clone();
@@ -174,6 +174,21 @@ pub(super) fn share_base_quota(
             if let Some(i) = positions.get(&entry.name) {
                 entry.placement = i32::try_from(*i).ok();
             }
+        }
+    }
+}
+
+/// Gives the ddp learners of a replaced group their placement while Kueue cannot be used, so that an
+/// admitted job continues.
+pub(super) fn place_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingStatus) {
+    for i in 0..plan.len() {
+        let entry = &plan[i];
+        let lacks_place = entry.is_wanted() && entry.placement.is_none();
+        if lacks_place && group_owner_entry(plan, entry).queue.is_none() {
+            let name = pod_set_name(entry);
+            let mut all = queueing.placements.iter();
+            let position = all.position(|placement| placement.pod_set == name);
+            plan[i].placement = position.and_then(|position| i32::try_from(position).ok());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The quota of each replica of an admitted job: a share of the quota of the whole job, or quota of
 //! its own.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
 use di_cache::QueueApi;
@@ -9,6 +9,7 @@ use di_plan::{
     PodView, Suffixes, WorkloadView, build_placements, patch_finished, patch_pods_ready,
     pod_set_name, release_quota, replica_workload_name,
 };
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
@@ -19,7 +20,8 @@ use super::{
     },
     admission::{find_flavors, find_template, offer},
     base_quota::{
-        clear_outdated_quota, count_base_placements, is_unit, reclaim_quota, share_base_quota,
+        clear_outdated_quota, count_base_placements, is_unit, place_without_kueue, reclaim_quota,
+        share_base_quota,
     },
     drafts::{draft_replica, hash_templates, replicas_have_own_quota, unit_entries},
     slots::has_unknown_pod,
@@ -40,14 +42,19 @@ pub fn assign_quota(
         return;
     };
     let is_served = matches!(observed.queue.api, QueueApi::Served(_));
-    let templates = hash_templates(observed, plan);
-    clear_outdated_quota(observed, plan, &queueing, &templates);
     let base = own_workloads(observed).find(|workload| workload.name == queueing.workload);
     if let Some(base) = base.filter(|_| is_served) {
+        let templates = hash_templates(observed, plan);
+        clear_outdated_quota(observed, plan, &queueing, &templates);
         reclaim_quota(observed, plan, &mut queueing, base, step);
         share_base_quota(plan, &queueing, base, &templates);
+        queue_others(observed, plan, suffixes);
+    } else if matches!(
+        observed.queue.api,
+        QueueApi::NotServed | QueueApi::Forbidden
+    ) {
+        place_without_kueue(plan, &queueing);
     }
-    queue_others(observed, plan, suffixes);
     if is_served {
         for i in 0..plan.len() {
             if needs_own_quota(plan, &plan[i]) {
@@ -136,10 +143,10 @@ fn offer_own(
             step.actions.push(Action::delete_workload(workload));
         }
         Some(workload) if workload.is_true("Finished") => {
-            // The same pods would have the same conflict again.
             let is_same = draft().is_some_and(|draft| draft.summary() == workload.summary);
-            if !is_same || find_conflict(workload).is_none() {
-                step.actions.push(Action::delete_workload(workload));
+            match conflict_delay(observed, workload).filter(|_| is_same) {
+                Some(delay) => step.requeue_within(delay),
+                None => step.actions.push(Action::delete_workload(workload)),
             }
         }
         None if !replicas_have_own_quota(observed) => {}
@@ -151,6 +158,18 @@ fn offer_own(
             .actions
             .extend(draft().and_then(|draft| offer(workload, draft))),
     }
+}
+
+/// Time after which a Workload with a conflict is offered again. Its flavor may have changed.
+const CONFLICT_RETRY: SignedDuration = SignedDuration::from_secs(300);
+
+/// Time until a Workload with a conflict is offered again. `None` without a conflict, or if it is
+/// over.
+fn conflict_delay(observed: &Observed, workload: &WorkloadView) -> Option<Duration> {
+    find_conflict(workload)?;
+    let since = workload.condition("Finished")?.last_transition_time.0;
+    let delay = CONFLICT_RETRY - observed.now.duration_since(since);
+    delay.is_positive().then(|| delay.unsigned_abs())
 }
 
 /// Why the pods of a Workload cannot be created: an admission contradicted their template.
@@ -175,7 +194,7 @@ fn all_pods_are_gone(
     });
     let names: Vec<&str> = of_place.map(|entry| entry.name.as_str()).collect();
     let is_active = |name: &&str| observed.own_pod(name).is_some_and(PodView::is_active);
-    if has_unknown_pod(observed, plan) || names.iter().any(is_active) {
+    if names.iter().any(is_active) || has_unknown_pod(observed, plan) {
         return false;
     }
     // A replica that this step has planned has no pod, and another name in the next step.

@@ -1,7 +1,7 @@
 //! Replicas that wait for quota of their own. Those with pods are replaced.
 
 use di_api::{PlanEntry, QueueState};
-use di_plan::{Suffixes, replace};
+use di_plan::{StatusSizeBudget, Suffixes, replace};
 
 use super::{super::observed::Observed, base_quota::is_unit, drafts::unit_entries};
 
@@ -18,9 +18,13 @@ pub(super) fn queue_others(
     };
     let others = plan.iter().filter(|entry| entry.queue.is_none());
     let others: Vec<PlanEntry> = others.filter(lacks_quota).cloned().collect();
+    if others.is_empty() {
+        return;
+    }
+    let mut budget = StatusSizeBudget::for_job(&observed.job, plan);
     for owner in others {
         let waiting = if has_pod(observed, plan, &owner) {
-            replace_at_once(observed, plan, &owner, suffixes)
+            replace_at_once(observed, plan, &owner, &mut budget, suffixes)
         } else {
             plan.iter_mut().find(|entry| entry.name == owner.name)
         };
@@ -42,8 +46,12 @@ pub(super) fn replace_evicted(
         is_waiting && is_unit(plan, entry) && has_pod(observed, plan, entry)
     };
     let evicted: Vec<PlanEntry> = plan.iter().filter(is_evicted).cloned().collect();
+    if evicted.is_empty() {
+        return;
+    }
+    let mut budget = StatusSizeBudget::for_job(&observed.job, plan);
     for owner in evicted {
-        replace_at_once(observed, plan, &owner, suffixes);
+        replace_at_once(observed, plan, &owner, &mut budget, suffixes);
     }
 }
 
@@ -60,8 +68,13 @@ fn replace_at_once<'a>(
     observed: &Observed,
     plan: &'a mut Vec<PlanEntry>,
     owner: &PlanEntry,
+    budget: &mut StatusSizeBudget,
     suffixes: &mut dyn Suffixes,
 ) -> Option<&'a mut PlanEntry> {
+    if !budget.reserve_replacement(plan, owner) {
+        // The status is full. Removed entries are dropped first.
+        return None;
+    }
     let name = replace(
         &*observed.job,
         plan,

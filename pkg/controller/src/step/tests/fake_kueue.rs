@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use di_api::{PlanEntry, Role, names::kueue};
+use di_api::{PlanEntry, Role, names::kueue, quantity::parse_nanos};
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, KueueVersion, PodView, Priority, StatusPatch, WorkloadDraft, WorkloadView,
@@ -211,7 +211,14 @@ impl World {
         let admitted = &admitted["template"]["spec"]["containers"][0]["resources"];
         let pod_spec = json!(self.object(pod).spec);
         let created = &pod_spec["containers"][0]["resources"];
-        assert_eq!(created, admitted, "{pod} of {workload}/{pod_set}");
+        for (resource, quantity) in created["requests"].as_object().into_iter().flatten() {
+            let parse = |quantity: &Value| parse_nanos(quantity.as_str().unwrap()).unwrap();
+            let admitted = &admitted["requests"][resource];
+            assert!(
+                parse(quantity) <= parse(admitted),
+                "{resource} of {pod}: {quantity}, {admitted} of {workload}/{pod_set}"
+            );
+        }
     }
 
     /// Checks that the pods of no pod set exceed its quota.

@@ -310,6 +310,47 @@ fn job_waits_while_kueue_is_not_usable() {
 }
 
 #[test]
+fn learner_group_is_replaced_while_kueue_is_not_usable() {
+    let mut world = World::new(queued_job_with_group());
+    world.serve_kueue();
+    world.settle();
+    world.admit(BASE);
+    run(&mut world);
+    let served = world.queue.api;
+    let member = world.wanted(Role::DdpLearner).remove(0);
+    world.exit(&member, 1, "Error");
+    // At the start of the orchestrator, until the Workloads are listed.
+    world.queue.api = QueueApi::Unknown;
+    world.settle();
+    world.remove_terminating_pods();
+    world.settle();
+    assert!(world.plan().iter().all(|entry| entry.queue.is_none()));
+    for api in [QueueApi::NotServed, served] {
+        world.queue.api = api;
+        run(&mut world);
+        assert_eq!(world.workload_names(), [BASE]);
+        let running = world.pods.values().filter(|pod| pod.is_active());
+        assert_eq!(running.count(), 6);
+    }
+}
+
+#[test]
+fn ranks_of_a_group_share_quota_though_their_memory_differs() {
+    let mut world = World::new(queued_job_with_group());
+    world.nodes = vec![node(1); 6];
+    let learner = world.job.spec.learner.as_mut().unwrap();
+    let spec = json!({"containers": [{"name": "di-container", "image": "i", "resources":
+        {"requests": {"memory": "16Gi"}, "limits": {"nvidia.com/gpu": "6"}}}]});
+    learner.template = serde_json::from_value(json!({ "spec": spec })).unwrap();
+    world.serve_kueue();
+    world.settle();
+    world.admit(BASE);
+    run(&mut world);
+    assert_eq!(world.pods.len(), 10);
+    assert_eq!(world.workload_names(), [BASE]);
+}
+
+#[test]
 fn label_decides_about_the_queue() {
     let mut world = waiting();
     world.job.metadata.labels = None;
@@ -362,7 +403,10 @@ fn replica_with_flavor_conflict_waits_without_quota() {
     assert_eq!(world.status().reason.as_deref(), Some("FlavorConflict"));
     assert!(!world.workload(&own).has_quota());
 
+    // The template, or the flavor, is changed.
     set_collector(&mut world, &json!({"containers": [container("1")]}));
+    let later = jiff::SignedDuration::from_secs(301);
+    world.now = world.now.checked_add(later).unwrap();
     world.settle();
     world.admit(&own);
     run(&mut world);
