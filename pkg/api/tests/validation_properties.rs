@@ -194,7 +194,10 @@ proptest! {
 }
 
 /// A part of a message, and a field in which another mistake hides this one.
-const HIDDEN_BY: [(&str, &str); 3] = [
+const HIDDEN_BY: [(&str, &str); 5] = [
+    // The message has the declared number.
+    ("the number of declared collectors", "/spec/collector"),
+    ("the number of declared learners", "/spec/learner"),
     // Reported once, at the count with which the sum becomes too large.
     ("together with the job's other replicas", "/spec/collector"),
     ("together with the job's other replicas", "/spec/learner"),
