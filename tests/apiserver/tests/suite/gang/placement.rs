@@ -1,6 +1,6 @@
 //! The floor starts as a whole, and the overflow after it.
 
-use di_api::{DIJobStatus, Phase, names::gang::COSCHEDULING_GROUP};
+use di_api::{DIJobStatus, Phase, PlanEntry, names::gang::COSCHEDULING_GROUP};
 use di_apiserver_tests::{Gangs, Kubelet, Space, exit, gang_job, slot_resource, wait_for_objects};
 use di_gang_stand_in::SCHEDULER_NAME;
 use di_plan::group_name;
@@ -90,7 +90,8 @@ async fn failed_pod_leaves_its_group_and_is_replaced() {
     let status = space.until("job", "a replacement", is_replaced).await;
     // The gang falls to the pods that have nodes, so that lost pods never wait for each other.
     assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
-    let mut members: Vec<String> = status.plan.into_iter().map(|entry| entry.name).collect();
+    let wanted = status.plan.into_iter().filter(PlanEntry::is_wanted);
+    let mut members: Vec<String> = wanted.map(|entry| entry.name).collect();
     members.push("job-coordinator".to_owned());
     wait_for_objects("pods of the group", &members, async || {
         let mut pods = space.pods_of("job").await;
