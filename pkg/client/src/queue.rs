@@ -152,6 +152,13 @@ fn find_position(job: &Job, pending: &PendingByQueue) -> Option<i64> {
     own.map(|workload| workload.position).min()
 }
 
+/// Reasons of the condition `ReplicasReady` for which no quota will do.
+const PROBLEMS: [Reason; 3] = [
+    Reason::FlavorConflict,
+    Reason::QueueForbidden,
+    Reason::QueueTooManyShapes,
+];
+
 /// What the status of a job says about its wait.
 struct WaitInQueue {
     replicas: WaitingReplicas,
@@ -162,10 +169,20 @@ struct WaitInQueue {
 
 impl WaitInQueue {
     fn from_job(job: &Job) -> Self {
-        if job.waits_in_queue() && job.status.phase != Some(Phase::Queued) {
+        let wait = if job.waits_in_queue() && job.status.phase != Some(Phase::Queued) {
             Self::from_replicas(job)
         } else {
             Self::from_admission(job)
+        };
+        let about = find_condition(&job.status.conditions, ConditionType::ReplicasReady);
+        let is_problem = |reason: &str| PROBLEMS.iter().any(|one| one.as_str() == reason);
+        match about.filter(|about| job.waits_in_queue() && is_problem(&about.reason)) {
+            Some(problem) => Self {
+                reason: Some(problem.reason.clone()),
+                message: problem.message.clone(),
+                ..wait
+            },
+            None => wait,
         }
     }
 

@@ -169,13 +169,18 @@ impl Error {
         matches!(self, Self::JobGone) || self.api_status().is_some_and(namespace_is_terminating)
     }
 
+    /// The message of the server, if a right is missing. Webhooks, quotas and terminating namespaces
+    /// forbid requests too.
+    fn missing_right(&self) -> Option<&str> {
+        let status = self.api_status().filter(|status| status.is_forbidden())?;
+        let message = status.message.as_str();
+        message.contains("is forbidden: User ").then_some(message)
+    }
+
     /// Maps a missing right in the response to a request to Kueue's API to
-    /// [`Error::KueueForbidden`]. Webhooks, quotas and terminating namespaces forbid requests too.
+    /// [`Error::KueueForbidden`].
     pub(crate) fn map_kueue_forbidden(self) -> Self {
-        let lacks_right = |status: &Status| {
-            status.is_forbidden() && status.message.contains("is forbidden: User ")
-        };
-        if !self.api_status().is_some_and(lacks_right) {
+        if self.missing_right().is_none() {
             return self;
         }
         match self {
@@ -184,11 +189,9 @@ impl Error {
         }
     }
 
-    /// Maps "forbidden" in the response to a request for a group to [`Error::GangForbidden`].
+    /// Maps a missing right in the response to a request for a group to [`Error::GangForbidden`].
     pub(crate) fn map_gang_forbidden(self, scheduler: &GangScheduler) -> Self {
-        let status = self.api_status().filter(|_| !self.is_terminal());
-        let status = status.filter(|status| status.is_forbidden());
-        let Some(message) = status.map(|status| status.message.clone()) else {
+        let Some(message) = self.missing_right().map(str::to_owned) else {
             return self;
         };
         match self {
@@ -306,15 +309,21 @@ mod tests {
 
     #[test]
     fn forbidden_group_names_the_remedy() {
+        let message = "podgroups is forbidden: User \"di\" cannot create it";
         let forbidden =
-            json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
+            json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": message});
         let scheduler = "coscheduling:other".parse().unwrap();
         let error = rejected(&forbidden).map_gang_forbidden(&scheduler);
         assert_eq!(error.reason(), Reason::GangForbidden);
         assert_eq!(
             error.chain(),
-            "cannot try: no; to grant the rights, run: kubectl di install --gang-scheduler=coscheduling:other"
+            format!(
+                "cannot try: {message}; to grant the rights, run: kubectl di install --gang-scheduler=coscheduling:other"
+            )
         );
+        let denied = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "admission webhook denied the request"});
+        let error = rejected(&denied).map_gang_forbidden(&scheduler);
+        assert_eq!(error.reason(), Reason::Forbidden);
     }
 
     #[test]

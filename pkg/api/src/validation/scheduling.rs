@@ -46,9 +46,9 @@ fn check_minimum(
 ) {
     let declared = spec.declared(role).map_or(0, |declared| {
         let groups = declared.groups.iter().map(|group| group.replicas);
-        groups.fold(declared.replicas, i32::saturating_add)
+        groups.fold(declared.replicas, i32::saturating_add).max(0)
     });
-    if let Some(min) = min.filter(|min| *min > declared.max(0)) {
+    if let Some(min) = min.filter(|min| *min > declared) {
         let why = format_args!(
             "must be no more than {declared}, the number of declared {role}s; omit it for all of them"
         );

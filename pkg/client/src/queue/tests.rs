@@ -86,6 +86,16 @@ fn queued_job_has_the_message_of_its_admission() {
 }
 
 #[test]
+fn queued_job_that_no_workload_can_have_says_so() {
+    let mut job = queued("j");
+    let problem = condition("ReplicasReady", "False", "QueueTooManyShapes");
+    let conditions = job["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(problem);
+    let row = rows(&[job], &PendingByQueue::new()).remove(0);
+    assert_eq!(row.reason.as_deref(), Some("QueueTooManyShapes"));
+}
+
+#[test]
 fn waiting_replicas_have_the_message_of_their_condition() {
     let row = rows(&[running("j", "QueueWaiting")], &PendingByQueue::new()).remove(0);
     assert_eq!(
@@ -99,6 +109,9 @@ fn waiting_replicas_have_the_message_of_their_condition() {
     );
     assert_eq!(row.message, MESSAGE);
     assert_eq!(row.cluster_queue.as_deref(), Some("cq-a"));
+    let row = rows(&[running("j", "FlavorConflict")], &PendingByQueue::new()).remove(0);
+    assert_eq!(row.reason.as_deref(), Some("FlavorConflict"));
+    assert_eq!(row.message, MESSAGE);
     // A more severe problem is not why they wait.
     let row = rows(&[running("j", "OOMKilled")], &PendingByQueue::new()).remove(0);
     assert_eq!(row.reason.as_deref(), Some("QueueWaiting"));

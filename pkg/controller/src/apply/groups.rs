@@ -9,11 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
-    core::Status,
 };
 use serde_json::{Value, json};
 
-use super::objects::{create_or_get, delete_object};
+use super::objects::{create_or_get, delete_object, ignore_not_found};
 use crate::{Error, context::Context, error::Result};
 
 const RESOURCE: &str = GroupKind::PLURAL;
@@ -61,16 +60,13 @@ pub(super) async fn update_group(
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
     let operation = || format!("patch {RESOURCE}/{name}");
     let call = api.patch(name, &params, &patch);
-    match context.write("patch", RESOURCE, operation, call).await {
-        Ok(written) => {
-            if let Some(view) = GroupView::new(&written) {
-                context.groups.objects.record_write(view);
-            }
-            Ok(true)
-        }
-        Err(error) if error.api_status().is_some_and(Status::is_not_found) => Ok(false),
-        Err(error) => Err(error.map_gang_forbidden(scheduler)),
+    let written = context.write("patch", RESOURCE, operation, call).await;
+    let written = written.map_err(|error| error.map_gang_forbidden(scheduler));
+    let written = ignore_not_found(written)?;
+    if let Some(view) = written.as_ref().and_then(GroupView::new) {
+        context.groups.objects.record_write(view);
     }
+    Ok(written.is_some())
 }
 
 /// Deletes a group. Returns false if it does not exist.
@@ -105,16 +101,12 @@ pub(super) async fn leave_group(
     let (params, patch) = (PatchParams::default(), Patch::Merge(for_uid(patch, uid)));
     let operation = || format!("patch pods/{name}");
     let call = api.patch(name, &params, &patch);
-    match context.write("patch", "pods", operation, call).await {
-        Ok(written) => {
-            if let Some(view) = PodView::new(&written) {
-                context.pods.record_write(view);
-            }
-            Ok(true)
-        }
-        Err(error) if error.api_status().is_some_and(Status::is_not_found) => Ok(false),
-        Err(error) => Err(error),
+    let written = context.write("patch", "pods", operation, call).await;
+    let written = ignore_not_found(written)?;
+    if let Some(view) = written.as_ref().and_then(PodView::new) {
+        context.pods.record_write(view);
     }
+    Ok(written.is_some())
 }
 
 /// Adds the UID of the object to a merge patch. The API server rejects a patch with the UID of

@@ -62,6 +62,14 @@ pub(super) async fn create_or_get<K: Resource + Clone + Debug + Serialize + Dese
     Ok(None)
 }
 
+/// Maps the result of a write of an object that is gone to `None`.
+pub(super) fn ignore_not_found<K>(written: Result<K>) -> Result<Option<K>> {
+    match written {
+        Err(error) if error.api_status().is_some_and(Status::is_not_found) => Ok(None),
+        written => written.map(Some),
+    }
+}
+
 /// Deletes the object with this name and UID. Returns false if it does not exist.
 pub(super) async fn delete_object<K: Resource + Clone + Debug + DeserializeOwned>(
     context: &Context,

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::objects::{create_or_get, delete_object, name_conflict_error};
+use super::objects::{create_or_get, delete_object, ignore_not_found, name_conflict_error};
 use crate::{Error, context::Context, error::Result};
 
 const RESOURCE: &str = "workloads";
@@ -108,20 +108,11 @@ fn workload_api(context: &Context, key: &Key) -> Option<(Api<DynamicObject>, Kue
 
 /// Records the response of a write in the cache. A Workload that is gone was not changed.
 fn record_write(context: &Context, written: Result<DynamicObject>) -> Result<bool> {
-    let written = match written.map_err(Error::map_kueue_forbidden) {
-        Err(error)
-            if error
-                .api_status()
-                .is_some_and(kube::core::Status::is_not_found) =>
-        {
-            return Ok(false);
-        }
-        written => written?,
-    };
-    if let Some(view) = WorkloadView::new(&written) {
+    let written = ignore_not_found(written.map_err(Error::map_kueue_forbidden))?;
+    if let Some(view) = written.as_ref().and_then(WorkloadView::new) {
         context.workloads.objects.record_write(view);
     }
-    Ok(true)
+    Ok(written.is_some())
 }
 
 /// Finds the priority of a Workload: that of its WorkloadPriorityClass, else of the PriorityClass

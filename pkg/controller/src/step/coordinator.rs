@@ -12,7 +12,6 @@ use kube::ResourceExt;
 
 use super::{
     failures::{PodFailure, describe_end, end_of_pod, evaluate_failure, record_failures},
-    gang::may_create_floor,
     loss,
     observed::Observed,
     outcome::{Action, EventRecord, Step},
@@ -149,11 +148,7 @@ pub(super) fn reconcile_coordinator(observed: &Observed, step: &mut Step) {
                 reset_phase(step);
                 match backoff_remaining(observed, step) {
                     Some(delay) => step.requeue_within(delay),
-                    None if may_create_floor(observed, &step.status) => {
-                        step.actions.push(Action::CreatePod(entry));
-                    }
-                    // `reconcile_gang` creates its group.
-                    None => {}
+                    None => step.actions.push(Action::CreatePod(entry)),
                 }
             }
         }

@@ -44,7 +44,8 @@ impl GangGate<'_> {
     }
 }
 
-/// Updates the gang in the status, and its group. Returns which replicas may be created.
+/// Updates the gang in the status, and its group. Drops the creation of the coordinator until the
+/// group exists. Returns which replicas may be created.
 pub(super) fn reconcile_gang<'a>(
     observed: &Observed,
     plan: &'a [PlanEntry],
@@ -61,7 +62,7 @@ pub(super) fn reconcile_gang<'a>(
     let known = known.or_else(|| restore_status(observed));
     step.status.scheduling = match &floor {
         Some(floor) if is_served || known.is_some() => {
-            Some(next_status(observed, &step.status, known, plan, floor))
+            Some(next_status(observed, known, plan, floor))
         }
         _ => known,
     };
@@ -69,8 +70,11 @@ pub(super) fn reconcile_gang<'a>(
         reconcile_group(observed, step);
         remove_failed_pods(observed, step);
     }
-    // Until the floor is known, so is the place of a replica.
+    // Until the floor is known, it is not known whether a replica belongs to it.
     let floor_is_open = floor.is_some() && may_create_floor(observed, &step.status);
+    if !floor_is_open {
+        step.actions.retain(|action| !action.creates_coordinator());
+    }
     GangGate {
         floor: floor.unwrap_or_default(),
         floor_is_open,
@@ -78,12 +82,8 @@ pub(super) fn reconcile_gang<'a>(
     }
 }
 
-/// Returns true if the pods of the floor, such as the coordinator, may be created: their group
-/// exists, or they need none.
-pub(super) fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
-    if !has_gang(observed, status) {
-        return true;
-    }
+/// Returns true if the pods of the floor may be created: their group exists, or they need none.
+fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
     let Some(scheduling) = &status.scheduling else {
         return false;
     };
@@ -169,7 +169,7 @@ pub(super) fn waiting_problem(
         _ => {}
     }
     let floor = find_floor(observed, &status.plan)?;
-    let placed = floor_pods(observed, &floor).filter(|pod| pod.is_some_and(has_node));
+    let placed = floor_pods(observed, &floor).filter(|pod| pod.is_some_and(runs_on_node));
     let message = format!(
         "gang: {} of {} placed{}",
         placed.count(),
@@ -256,15 +256,15 @@ fn floor_pods<'a>(
     std::iter::once(observed.own_pod(&coordinator)).chain(replicas)
 }
 
-fn has_node(pod: &PodView) -> bool {
-    pod.is_on_node() && !pod.deleting
+fn runs_on_node(pod: &PodView) -> bool {
+    pod.is_on_node() && pod.is_active() && !pod.deleting
 }
 
 /// Returns the gang of a lost status from its group, if the gang was placed.
 fn restore_status(observed: &Observed) -> Option<SchedulingStatus> {
     let group = find_group(observed).filter(|group| is_own(observed, group) && !group.deleting)?;
     let pods = observed.own_pods();
-    let placed = pods.filter(|pod| pod.in_gang && has_node(pod)).count();
+    let placed = pods.filter(|pod| pod.in_gang && runs_on_node(pod)).count();
     (placed >= usize::try_from(group.min_member).ok()?).then(|| SchedulingStatus {
         group: group.name.clone(),
         min_member: group.min_member,
@@ -276,7 +276,6 @@ fn restore_status(observed: &Observed) -> Option<SchedulingStatus> {
 /// gang decides about the start, and a larger one would block the replacements of lost pods.
 fn next_status(
     observed: &Observed,
-    status: &DIJobStatus,
     known: Option<SchedulingStatus>,
     plan: &[PlanEntry],
     floor: &BTreeSet<&str>,
@@ -284,7 +283,7 @@ fn next_status(
     let to_i32 = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let on_nodes = floor_pods(observed, floor)
         .flatten()
-        .filter(|pod| has_node(pod));
+        .filter(|pod| runs_on_node(pod));
     let (pod_count, on_nodes) = (to_i32(floor.len() + 1), to_i32(on_nodes.count()));
     let group = group_name(&observed.job);
     if let Some(known) = known.filter(|known| known.placed) {
@@ -295,16 +294,19 @@ fn next_status(
             placed: true,
         };
     }
-    // A pod that is replaced had a node.
-    let mut replacements = plan.iter().filter(|entry| floor.contains(&*entry.name));
-    let is_replaced = |entry: &PlanEntry| entry.attempt > 0;
+    // A pod that has failed had a node. It is kept until its replacement fails.
+    let has_had_node = |name: &str| observed.own_pod(name).is_some_and(PodView::is_on_node);
     let coordinator = names::coordinator_name(&observed.job.name_any());
-    let has_had_node = |name: &str| observed.own_pod(name).is_some_and(has_node);
+    let mut members = plan.iter().filter(|entry| floor.contains(&*entry.name));
+    let placed = has_had_node(&coordinator)
+        && members.all(|entry| {
+            let predecessor = entry.replaces.as_deref();
+            has_had_node(&entry.name) || predecessor.is_some_and(has_had_node)
+        });
     SchedulingStatus {
         group,
         min_member: pod_count,
-        placed: (status.restarts > 0 || has_had_node(&coordinator))
-            && replacements.all(|entry| is_replaced(entry) || has_had_node(&entry.name)),
+        placed,
     }
 }
 

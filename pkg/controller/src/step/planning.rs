@@ -11,17 +11,20 @@ use super::{learner_groups::reconcile_learner_groups, observed::Observed, outcom
 pub(super) fn plan_without_pods(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
     propagate_to_members(&mut plan);
-    sync_declared(
-        &observed.job,
-        &mut plan,
-        &observed.pods,
-        suffixes,
-        observed.now,
-    );
+    plan_declared(observed, &mut plan, suffixes);
     reconcile_learner_groups(observed, &mut plan, step, suffixes);
     trim_history(&mut plan);
     drop_deleted_entries(observed, &mut plan, step);
     step.status.plan = plan;
+}
+
+/// Gives the plan the replicas and the resources of the current spec.
+pub(super) fn plan_declared(
+    observed: &Observed,
+    plan: &mut Vec<PlanEntry>,
+    suffixes: &mut dyn Suffixes,
+) {
+    sync_declared(&observed.job, plan, &observed.pods, suffixes, observed.now);
 }
 
 /// Drops the entries of deleted replicas from the plan.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use di_api::{EntryState, Phase, PlanEntry, QueueState, Reason, names};
 use di_plan::{
     PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_failed_history, find_entry,
-    propagate_to_members, replace, sync_declared, trim_history,
+    propagate_to_members, replace, trim_history,
 };
 use kube::ResourceExt;
 
@@ -22,7 +22,7 @@ use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step, join_names},
     phase::finish_job,
-    planning::drop_deleted_entries,
+    planning::{drop_deleted_entries, plan_declared},
     queueing::{Slots, assign_quota},
     reported::{awaiting_report, evaluate_reported},
 };
@@ -52,13 +52,7 @@ pub(super) fn reconcile_replicas(
     }
     let partially_deleted = partially_deleted(observed, &plan);
     record_pods(observed, &mut plan, &partially_deleted);
-    sync_declared(
-        &observed.job,
-        &mut plan,
-        &observed.pods,
-        suffixes,
-        observed.now,
-    );
+    plan_declared(observed, &mut plan, suffixes);
     if let Some(message) = replace_lost(observed, &mut plan, step, suffixes) {
         finish_job(observed, step, Phase::Failed, Reason::FailureRule, &message);
         return;
@@ -230,7 +224,7 @@ fn replace_lost(
     }
     record_failures(step, failures);
     // Gives the replacements the resources of the current spec.
-    sync_declared(&observed.job, plan, &observed.pods, suffixes, observed.now);
+    plan_declared(observed, plan, suffixes);
     step.emit_replaced(replaced);
     None
 }

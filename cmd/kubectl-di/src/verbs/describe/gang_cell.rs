@@ -18,9 +18,8 @@ const REASONS: [Reason; 4] = [
 pub fn gang_cell(job: &Job) -> Option<Cell> {
     let status = &job.status;
     let gang = status.scheduling.as_ref();
-    if let Some(gang) = gang.filter(|gang| gang.placed) {
-        let size = gang.min_member;
-        return Some((format!("{size} of {size} placed"), Some(Tone::Good)));
+    if gang.is_some_and(|gang| gang.placed) {
+        return Some(("placed".to_owned(), Some(Tone::Good)));
     }
     let ready = find_condition(&status.conditions, ConditionType::ReplicasReady);
     let problem = ready.filter(|ready| REASONS.iter().any(|one| one.as_str() == ready.reason));

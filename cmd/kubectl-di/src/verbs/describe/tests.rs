@@ -261,7 +261,7 @@ fn gang_is_described_with_the_pods_that_wait() {
             "5 of 9 placed, waiting for nvidia.com/gpu",
         ),
         (gang(false), pulling, "9 pods, not placed"),
-        (gang(true), pulling, "9 of 9 placed"),
+        (gang(true), pulling, "placed"),
         (json!(null), forbidden, "podgroups is forbidden"),
         (json!(null), pulling, ""),
     ] {

@@ -6,7 +6,7 @@ use di_api::{ConditionType, DIJob, Phase, PlanEntry, PodTemplate, QueueingStatus
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, Suffixes, WorkloadView, build_placements, flavors_of, patch_reclaimable,
-    pod_set_name, release_quota, sync_declared,
+    pod_set_name, release_quota,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
         observed::Observed,
         outcome::{Action, EventRecord, Step},
         phase::finish_job,
-        planning::plan_without_pods,
+        planning::{plan_declared, plan_without_pods},
     },
     drafts::draft_base,
     workloads::{base_name, clear_quota, delete_workloads, is_name_taken, own_workloads},
@@ -258,13 +258,7 @@ fn covers_job(
         return true;
     }
     let mut plan = plan.to_vec();
-    sync_declared(
-        &observed.job,
-        &mut plan,
-        &observed.pods,
-        suffixes,
-        observed.now,
-    );
+    plan_declared(observed, &mut plan, suffixes);
     let draft = draft_base(observed, &plan, queue);
     draft.is_none_or(|draft| workload.summary.covers(&draft.summary()))
 }

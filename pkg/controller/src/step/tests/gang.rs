@@ -231,6 +231,21 @@ fn lost_pods_of_the_floor_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn resumed_gang_starts_together_again() {
+    let mut world = placed();
+    let lost = world.wanted(Role::Learner).remove(0);
+    world.exit(&lost, 1, "Error");
+    world.settle();
+    run(&mut world);
+    world.suspend_and_settle();
+    world.job.spec.suspend = false;
+    world.settle();
+    assert!(!is_placed(&world));
+    // The second collector is not in the floor.
+    assert_eq!(world.pods.len(), 3, "{:?}", world.pod_names());
+}
+
+#[test]
 fn job_without_gang_scheduler_runs_and_warns() {
     for scheduler in [None, Some(coscheduling())] {
         let mut world = World::new(gang_job());
