@@ -1,18 +1,20 @@
 use std::path::Path;
 
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::{
     Api, Client, CustomResourceExt,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
     discovery::ApiResource,
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
+use serde_json::json;
 
 use crate::eventually;
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
 
-/// Installs the CRDs and the RBAC rules of the manager.
+/// Installs the CRDs and the RBAC rules of the manager and of users.
 pub(crate) async fn install(client: Client) {
     let crds = Api::all(client.clone());
     for crd in di_api::crds() {
@@ -46,8 +48,28 @@ pub(crate) async fn install(client: Client) {
         })
         .await;
     }
-    for file in ["base/namespace.yaml", "rbac/manager/roles.yaml"] {
+    for file in [
+        "base/namespace.yaml",
+        "rbac/manager/roles.yaml",
+        "rbac/users/roles.yaml",
+    ] {
         apply(&client, file).await;
+    }
+    aggregate_roles(client).await;
+}
+
+/// Fills the aggregated ClusterRoles of Kubernetes, since no controller manager runs.
+async fn aggregate_roles(client: Client) {
+    let roles: Api<ClusterRole> = Api::all(client);
+    for name in ["view", "edit", "admin"] {
+        let selector = format!("rbac.authorization.k8s.io/aggregate-to-{name}=true");
+        let selector = ListParams::default().labels(&selector);
+        let parts = roles.list(&selector).await.unwrap();
+        let permissions = parts.items.into_iter().filter_map(|role| role.rules);
+        let permissions: Vec<_> = permissions.flatten().collect();
+        let patch = Patch::Merge(json!({ "rules": permissions }));
+        let params = PatchParams::default();
+        roles.patch(name, &params, &patch).await.unwrap();
     }
 }
 

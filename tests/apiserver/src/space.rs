@@ -8,11 +8,13 @@ use di_controller::Settings;
 use k8s_openapi::api::{
     core::v1::{Namespace, Pod, Service},
     events::v1::Event,
+    rbac::v1::RoleBinding,
 };
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams},
 };
+use serde_json::json;
 
 use crate::{
     Job, Manager, Proxy, Server, Write, audit, eventually,
@@ -76,6 +78,20 @@ impl Space {
         }
         self.may_fail = false;
         self
+    }
+
+    /// Binds a user to a ClusterRole in this namespace.
+    pub async fn bind_cluster_role(&self, user: &str, role: &str) {
+        let group = "rbac.authorization.k8s.io";
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }));
+        let api: Api<RoleBinding> = Api::namespaced(self.client.clone(), &self.namespace);
+        api.create(&PostParams::default(), &binding.unwrap())
+            .await
+            .unwrap();
     }
 
     /// Starts a manager with this user agent.

@@ -1,3 +1,5 @@
+use di_apiserver_tests::eventually;
+
 use crate::plugin::Plugin;
 
 #[tokio::test]
@@ -5,6 +7,22 @@ async fn doctor_reports_forbidden_checks_as_unknown() {
     let plugin = Plugin::new().await;
     let result = plugin.run(&["doctor", "--as=nobody"]).await;
     insta::assert_snapshot!(plugin.normalize_versions(&result));
+}
+
+#[tokio::test]
+async fn editor_of_namespace_has_all_permissions() {
+    let plugin = Plugin::new().await;
+    plugin.space.bind_cluster_role("editor", "edit").await;
+    // The API server applies new roles with a delay.
+    eventually("the editor has all permissions", async || {
+        let result = plugin.run(&["doctor", "--as=editor"]).await;
+        if result.stdout.contains("you have all permissions") {
+            Ok(())
+        } else {
+            Err(result.to_string())
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

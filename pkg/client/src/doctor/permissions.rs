@@ -72,7 +72,7 @@ fn permission_finding(refused: &[Permission], namespace: &str) -> Finding {
         commands.join(", ")
     );
     Finding::warning(CHECK, message).with_remedy(format!(
-        "if you need them, ask an administrator for permission to {}",
+        "if you need them, ask an administrator for the ClusterRole edit in this namespace, or for permission to {}",
         missing.join(", ")
     ))
 }
@@ -97,6 +97,10 @@ mod tests {
             "missing permissions for these commands in namespace n: logs, exec"
         );
         let remedy = found.remedy.unwrap();
+        assert!(
+            remedy.contains("the ClusterRole edit in this namespace"),
+            "{remedy}"
+        );
         assert!(
             remedy.ends_with("to get pods/log, get pods/exec, create pods/exec"),
             "{remedy}"

@@ -55,12 +55,13 @@ macro_rules! manifest {
 
 type File = (&'static str, &'static str);
 /// Manifests of both variants. The CustomResourceDefinitions come from `di_api::crds`.
-const BOTH: [File; 5] = [
+const BOTH: [File; 6] = [
     manifest!("base/namespace.yaml"),
     manifest!("base/webhooks.yaml"),
     manifest!("base/webhook-service.yaml"),
     manifest!("rbac/webhooks/service-account.yaml"),
     manifest!("rbac/webhooks/roles.yaml"),
+    manifest!("rbac/users/roles.yaml"),
 ];
 const FULL_ONLY: [File; 4] = [
     manifest!("rbac/manager/roles.yaml"),

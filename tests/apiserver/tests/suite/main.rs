@@ -27,4 +27,5 @@ mod scale;
 mod suspend;
 mod two_managers;
 mod undecodable_jobs;
+mod user_roles;
 mod webhooks;

@@ -284,6 +284,24 @@ fn webhook_only_role_has_minimal_rules() {
 }
 
 #[test]
+fn user_roles_are_aggregated_in_both_installations() {
+    for (name, aggregates) in [
+        ("view", &["view", "edit", "admin"][..]),
+        ("edit", &["edit", "admin"][..]),
+    ] {
+        let labels = aggregates.iter().map(|role| {
+            let label = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+            (label, json!("true"))
+        });
+        let labels = Value::Object(labels.collect());
+        for file in [ALL, WEBHOOKS_ONLY] {
+            let role = object_of(file, "ClusterRole", &format!("di-orchestrator-{name}"));
+            assert_eq!(role["metadata"]["labels"], labels, "{file}: {name}");
+        }
+    }
+}
+
+#[test]
 fn f43_containers_are_unprivileged_with_memory_limit_only() {
     for (file, names) in [
         (ALL, &["manager", "replicas"][..]),
