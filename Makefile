@@ -41,6 +41,7 @@ unit: export RUST_TEST_THREADS ?= 3
 unit: ## Run unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(SOME_FUNCTIONAL)
+	cd python && PYTHONPATH=src python3 -W error -m unittest discover -s tests
 
 # `--tests` builds all targets: a single one would have other features, and so other dependencies to compile.
 SOME_FUNCTIONAL := lifecycle::failed_collector endpoint::add_remove::add_and_remove

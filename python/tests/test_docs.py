@@ -1,0 +1,92 @@
+import io
+import itertools
+import logging
+import re
+import sys
+import types
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+from di_orchestrator import EndpointUnavailable, ReplicaClient, Worker, replicas
+from endpoint import FakeEndpoint
+
+logging.disable(logging.CRITICAL)
+
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+class DocsTest(unittest.TestCase):
+    """Runs the examples of docs/python.md in their order, with stand-ins for the training code."""
+
+    def setUp(self):
+        self.endpoint = FakeEndpoint()
+        self.addCleanup(self.endpoint.close)
+        for patch in (
+            mock.patch.dict("os.environ", {**self.endpoint.env(), "COORDINATOR_PORT": "0"}),
+            mock.patch.object(replicas, "_accepts_connections", lambda address: True),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_replica_examples_run(self):
+        first, watch, failed, keys, outside = BLOCKS[:5]
+        connected, disconnected = [], []
+        names = {"connect": connected.append, "disconnect": disconnected.append}
+        with redirect_stdout(io.StringIO()) as out:
+            exec(first, names)
+            self.assertEqual(len(self.endpoint.replicas["collectors"]), 2)
+            self.assertIn("pole-collector-00001.rl:22270", out.getvalue())
+            lists = [names["client"].list()]
+            names["client"].remove(collectors=1)
+            lists.append(names["client"].list())
+            with mock.patch.object(ReplicaClient, "watch", lambda client: iter(lists)):
+                exec(watch, names)
+            self.assertEqual((len(connected), len(disconnected)), (2, 1))
+            exec(failed, names)
+            self.assertEqual(self.endpoint.replicas["collectors"], [])
+            add = names["client"].add
+            results = itertools.chain([EndpointUnavailable("add", "away")], itertools.repeat(None))
+
+            def fail_first(**options):
+                if error := next(results):
+                    raise error
+                return add(**options)
+
+            with mock.patch.object(names["client"], "add", fail_first):
+                exec(keys, names)
+            self.assertEqual(len(self.endpoint.replicas["collectors"]), 4)
+        with mock.patch("pathlib.Path.read_text", lambda path: "a-token"):
+            exec(outside, names)
+            self.assertEqual(names["client"]._token(), "a-token")
+
+    def test_worker_examples_run(self):
+        loop, callback = BLOCKS[5:]
+        saved = []
+        names = {"train_step": lambda rate: rate, "save_checkpoint": lambda: saved.append("loop")}
+        exec(loop, names)
+        self.assertEqual(saved, ["loop"])
+        worker = names["worker"]
+        self.assertEqual((worker.status, worker.current_report["samples"]), ("completed", 512_000))
+
+        class BaseCallback:
+            training_env = types.SimpleNamespace(num_envs=4)
+
+        class Model:
+            def learn(self, steps, callback):
+                assert all(callback._on_step() for _ in range(3))
+
+            def save(self, path):
+                saved.append(path)
+
+        module = types.SimpleNamespace(BaseCallback=BaseCallback)
+        with mock.patch.dict(sys.modules, {"stable_baselines3.common.callbacks": module}):
+            names = {"Worker": Worker, "model": Model()}
+            exec(callback, names)
+        self.assertEqual((saved[-1], names["worker"].current_report["samples"]), ("/checkpoints/last", 12))
+
+
+if __name__ == "__main__":
+    unittest.main()
