@@ -1,11 +1,11 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use di_controller::Settings;
 use di_gang_stand_in::{GangScheduler, SCHEDULER_NAME, install, pod_groups};
 use di_plan::BuildSettings;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api,
+    Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -63,7 +63,7 @@ pub async fn grant_gang_rights(server: &Server) {
 /// A node for the gang jobs of one namespace, and the stand-in for coscheduling.
 pub struct Gangs {
     space: Space,
-    _scheduler: GangScheduler,
+    scheduler: GangScheduler,
 }
 
 impl Gangs {
@@ -90,13 +90,23 @@ impl Gangs {
         let ready = Patch::Merge(json!({"spec": {"taints": null}}));
         let params = PatchParams::default();
         nodes.patch(name, &params, &ready).await.unwrap();
-        let client = space.server.client("scheduler");
         let gangs = Self {
-            _scheduler: GangScheduler::start(client, &space.namespace),
+            scheduler: GangScheduler::start(scheduler_client(space), &space.namespace),
             space: space.clone(),
         };
         gangs.set_slots(slots).await;
         gangs
+    }
+
+    /// Replaces the stand-in by a new one without a graceful stop.
+    pub fn restart_scheduler(&mut self) {
+        self.restart_scheduler_with(scheduler_client(&self.space));
+    }
+
+    /// The same as `restart_scheduler` with another client, such as that of a proxy.
+    pub fn restart_scheduler_with(&mut self, client: Client) {
+        let next = GangScheduler::start(client, &self.space.namespace);
+        drop(mem::replace(&mut self.scheduler, next));
     }
 
     /// Starts a manager that uses the stand-in.
@@ -126,4 +136,8 @@ impl Gangs {
     pub async fn groups_of(&self, job: &str) -> BTreeMap<String, DynamicObject> {
         list_by_name(&self.groups(), job).await
     }
+}
+
+fn scheduler_client(space: &Space) -> Client {
+    space.server.client("scheduler")
 }

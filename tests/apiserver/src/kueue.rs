@@ -6,7 +6,7 @@ use di_queue_stand_in::{
     priority_class,
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
@@ -107,7 +107,7 @@ impl Kueue {
         create(&space.client, queue).await;
         Self {
             monitor: QuotaMonitor::start(&space.client, &space.namespace, version),
-            controller: start_controller(space, version),
+            controller: QueueController::start(controller_client(space), &space.namespace, version),
             space: space.clone(),
             version,
             cluster_queue,
@@ -121,7 +121,12 @@ impl Kueue {
 
     /// Replaces the controller by a new one without a graceful stop.
     pub fn restart_controller(&mut self) {
-        let next = start_controller(&self.space, self.version);
+        self.restart_controller_with(controller_client(&self.space));
+    }
+
+    /// The same as `restart_controller` with another client, such as that of a proxy.
+    pub fn restart_controller_with(&mut self, client: Client) {
+        let next = QueueController::start(client, &self.space.namespace, self.version);
         drop(mem::replace(&mut self.controller, next));
     }
 
@@ -187,15 +192,16 @@ impl Kueue {
         workloads.patch(workload, &params, &patch).await.unwrap();
     }
 
-    /// Checks that up to now pods were within the quota, and Workloads kept to Kueue's rules.
+    /// Checks that up to now pods of jobs in a queue had quota and did not exceed it, and Workloads
+    /// kept to Kueue's rules.
     pub fn check(&self) {
         let violations = self.monitor.violations();
         assert!(violations.is_empty(), "{violations:#?}");
     }
 }
 
-fn start_controller(space: &Space, version: &str) -> QueueController {
-    QueueController::start(space.server.client("kueue"), &space.namespace, version)
+fn controller_client(space: &Space) -> Client {
+    space.server.client("kueue")
 }
 
 /// Returns a name for an object that all tests of the server see.

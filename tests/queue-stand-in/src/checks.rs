@@ -1,10 +1,16 @@
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     pin::pin,
     sync::{Arc, Mutex},
 };
 
-use di_api::names::kueue::{CLUSTER_QUEUE_LABEL, POD_SET_LABEL};
+use di_api::{
+    DIJob,
+    names::{
+        kueue::{CLUSTER_QUEUE_LABEL, POD_SET_LABEL},
+        labels,
+    },
+};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -31,12 +37,13 @@ const MAX_POD_SETS: usize = 8;
 /// Kueue puts the name into labels.
 const MAX_NAME_LEN: usize = 63;
 
-/// Watches the pods and the Workloads of a namespace, and records violations until it is dropped.
+/// Watches the pods of jobs and the Workloads of a namespace, and records violations until it is
+/// dropped.
 ///
-/// Violations: live pods with a pod set label request more than the nominal quota of their
-/// ClusterQueue, and a Workload breaks a rule of Kueue's webhooks or CRDs. Pods count until they
-/// have ended or are gone from the API. The quota is that of the first pod seen; tests that change
-/// it later need another monitor.
+/// Violations: admitted live pods request more than the nominal quota of their ClusterQueue, a live
+/// pod of a job in a queue was not admitted, and a Workload breaks a rule of Kueue's webhooks or
+/// CRDs. Pods count until they have ended or are gone from the API. The quota is that of the first
+/// pod seen; tests that change it later need another monitor.
 pub struct QuotaMonitor {
     tasks: [JoinHandle<()>; 2],
     violations: Violations,
@@ -57,11 +64,12 @@ impl QuotaMonitor {
         let violations = Violations::default();
         let pod = ApiResource::erase::<Pod>(&());
         let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pod);
+        let jobs: Api<DIJob> = Api::namespaced(client.clone(), namespace);
         let queues = objects(client, version, "ClusterQueue", None);
         let workloads = objects(client, version, "Workload", Some(namespace));
         Self {
             tasks: [
-                tokio::spawn(watch_pods(pods, queues, violations.clone())),
+                tokio::spawn(watch_pods(pods, jobs, queues, violations.clone())),
                 tokio::spawn(watch_workloads(workloads, violations.clone())),
             ],
             violations,
@@ -88,31 +96,42 @@ impl Violations {
     }
 }
 
-/// A pod that uses quota.
+/// An admitted pod that has not ended.
 struct LivePod {
     queue: String,
     requests: Amounts,
 }
 
-async fn watch_pods(pods: Api<DynamicObject>, queues: Api<DynamicObject>, violations: Violations) {
-    let config = watcher::Config::default().labels(POD_SET_LABEL);
+async fn watch_pods(
+    pods: Api<DynamicObject>,
+    jobs: Api<DIJob>,
+    queues: Api<DynamicObject>,
+    violations: Violations,
+) {
+    // By the label of jobs: a pod that was not admitted has no label of Kueue.
+    let config = watcher::Config::default().labels(labels::JOB);
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut live: BTreeMap<String, LivePod> = BTreeMap::new();
     let mut quotas: HashMap<String, Amounts> = HashMap::new();
+    // UIDs of the pods that were not admitted and whose job was read.
+    let mut checked: HashSet<String> = HashSet::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => live.clear(),
             Ok(Event::InitApply(pod) | Event::Apply(pod)) if uses_quota(&pod) => {
-                let queue = pod.labels().get(CLUSTER_QUEUE_LABEL).cloned();
-                let queue = queue.unwrap_or_default();
-                // A queue that cannot be read is read again at the next event.
-                if let Entry::Vacant(entry) = quotas.entry(queue.clone())
-                    && let Ok(object) = queues.get(&queue).await
+                let uid = pod.uid().unwrap_or_default();
+                if let Some(queue) = admitting_queue(&pod) {
+                    let requests = pod_requests(&pod.data["spec"]);
+                    read_quota(&queues, &queue, &mut quotas).await;
+                    live.insert(pod.name_any(), LivePod { queue, requests });
+                } else if !checked.contains(&uid)
+                    // A job that cannot be read is read again at the next event of the pod.
+                    && let Ok(job) = jobs.get_opt(&pod.labels()[labels::JOB]).await
                 {
-                    entry.insert(Quota::parse(&object.data["spec"]).nominal());
+                    checked.insert(uid);
+                    let queue = job.as_ref().and_then(DIJob::queue_name);
+                    violations.record(check_unadmitted(&pod, queue));
                 }
-                let requests = pod_requests(&pod.data["spec"]);
-                live.insert(pod.name_any(), LivePod { queue, requests });
             }
             Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
                 live.remove(&pod.name_any());
@@ -122,6 +141,40 @@ async fn watch_pods(pods: Api<DynamicObject>, queues: Api<DynamicObject>, violat
         }
         violations.record(check_quotas(&live, &quotas));
     }
+}
+
+/// Reads the quota of a ClusterQueue once. One that cannot be read is read again at the next event.
+async fn read_quota(
+    queues: &Api<DynamicObject>,
+    queue: &str,
+    quotas: &mut HashMap<String, Amounts>,
+) {
+    if let Entry::Vacant(entry) = quotas.entry(queue.to_owned())
+        && let Ok(object) = queues.get(queue).await
+    {
+        entry.insert(Quota::parse(&object.data["spec"]).nominal());
+    }
+}
+
+/// Returns the ClusterQueue of a pod that has the labels of an admission.
+fn admitting_queue(pod: &DynamicObject) -> Option<String> {
+    let labels = pod.labels();
+    let queue = labels.get(CLUSTER_QUEUE_LABEL);
+    queue
+        .filter(|_| labels.contains_key(POD_SET_LABEL))
+        .cloned()
+}
+
+/// Returns the violation of a live pod that was not admitted. `queue` is the LocalQueue of its job
+/// when the pod was first seen: users may change it only while the job has no pods.
+fn check_unadmitted(pod: &DynamicObject, queue: Option<&str>) -> Vec<String> {
+    let violation = queue.map(|queue| {
+        let name = pod.name_any();
+        format!(
+            "pod {name} of a job in queue {queue} lacks {POD_SET_LABEL} or {CLUSTER_QUEUE_LABEL}"
+        )
+    });
+    violation.into_iter().collect()
 }
 
 fn uses_quota(pod: &DynamicObject) -> bool {
@@ -154,8 +207,6 @@ fn check_quotas(
             }
         }
     }
-    let unlabelled = live.iter().filter(|(_, pod)| pod.queue.is_empty());
-    found.extend(unlabelled.map(|(name, _)| format!("pod {name} has no {CLUSTER_QUEUE_LABEL}")));
     found
 }
 

@@ -10,6 +10,7 @@ mod endpoint;
 mod fault_list;
 mod faults;
 mod gang;
+mod hanging_proxy;
 mod idle_writes;
 mod job_change_during_creation;
 mod job_states;

@@ -56,6 +56,18 @@ fn further_pods_of_placed_group_are_bound_alone() {
     assert_eq!(decisions(3, 2, &pods), expected);
 }
 
+/// A scheduler may have been killed between two bindings.
+#[test]
+fn half_bound_group_is_completed_or_waits_as_a_whole() {
+    let pods = [("a/1", Some("node")), ("a/2", None), ("a/3", None)];
+    let pods = pods.map(|(name, node)| pod(name, true, 1, node));
+    let waiting = ["a/2", "a/3"];
+    let bound = waiting.map(|name| format!("{name}: node"));
+    assert_eq!(decisions(3, 3, &pods), bound);
+    let missing = waiting.map(|name| format!("{name}: {NO_GPU}"));
+    assert_eq!(decisions(2, 3, &pods), missing);
+}
+
 #[test]
 fn jobs_without_groups_take_turns_and_block_each_other() {
     let names = [("a/1", 1), ("a/2", 2), ("b/1", 1), ("b/2", 2)];

@@ -66,6 +66,36 @@ fn change_while_quota_is_reserved_is_a_violation() {
     }
 }
 
+/// A pod of a job with these labels of Kueue.
+fn pod(labels: &[&str]) -> DynamicObject {
+    let labels: BTreeMap<&str, &str> = labels.iter().map(|key| (*key, "all")).collect();
+    serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}})).unwrap()
+}
+
+#[test]
+fn admitted_pod_has_pod_set_and_cluster_queue() {
+    let cases: [(&[&str], Option<&str>); 4] = [
+        (&[], None),
+        (&[POD_SET_LABEL], None),
+        (&[CLUSTER_QUEUE_LABEL], None),
+        (&[POD_SET_LABEL, CLUSTER_QUEUE_LABEL], Some("all")),
+    ];
+    for (labels, expected) in cases {
+        let queue = admitting_queue(&pod(labels));
+        assert_eq!(queue.as_deref(), expected, "{labels:?}");
+    }
+}
+
+#[test]
+fn unadmitted_pod_of_job_in_queue_is_a_violation() {
+    let found = check_unadmitted(&pod(&[]), Some("team")).join("; ");
+    assert!(
+        found.starts_with("pod a of a job in queue team lacks"),
+        "{found}"
+    );
+    assert_eq!(check_unadmitted(&pod(&[]), None), Vec::<String>::new());
+}
+
 #[test]
 fn pods_over_quota_are_a_violation() {
     let quotas = HashMap::from([("all".to_owned(), Amounts::from([("cpu".to_owned(), 2)]))]);

@@ -1,18 +1,19 @@
-//! The manager and Kueue's controller are killed at random moments.
+//! The manager is killed at random moments, and Kueue's controller after each of its writes.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use di_api::{DIJobStatus, Phase};
+use di_api::{DIJobStatus, Phase, QueueState};
 use di_apiserver_tests::{
-    Kubelet, Kueue, Manager, Space, condition_reason, exit, queued_job, queued_job_with_priority,
+    Endpoint, Kubelet, Kueue, Manager, Space, condition_reason, eventually, exit, queued_job,
+    queued_job_with_priority,
 };
 use kube::api::DynamicObject;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{base_workload, plan_names, set_collectors, wait_until_queued};
-use crate::two_managers::pod_create_counts;
+use super::{base_workload, find_entry, plan_names, set_collectors, wait_until_queued};
+use crate::{hanging_proxy::HangingProxy, two_managers::pod_create_counts};
 
 /// Number of kills after each change.
 const KILLS: usize = 6;
@@ -49,6 +50,15 @@ fn pod_set_count(workload: &DynamicObject, name: &str) -> Option<i64> {
     let pod_sets = workload.data["spec"]["podSets"].as_array();
     let is_named = |pod_set: &&Value| pod_set["name"] == name;
     pod_sets.into_iter().flatten().find(is_named)?["count"].as_i64()
+}
+
+async fn wait_until_finished(kueue: &Kueue, workload: &str) {
+    let is_finished =
+        |workload: &DynamicObject| condition_reason(workload, "Finished") == Some("Succeeded");
+    let description = "it is finished";
+    kueue
+        .until_workload(workload, description, is_finished)
+        .await;
 }
 
 #[tokio::test]
@@ -97,12 +107,7 @@ async fn killed_managers_keep_quota_and_names() {
     exit(&space.pods(), "low-coordinator", 0).await;
     disturbed.kill_managers().await;
     space.until_phase("low", Phase::Succeeded).await;
-    disturbed
-        .kueue
-        .until_workload(&base, "it is finished", |workload| {
-            condition_reason(workload, "Finished") == Some("Succeeded")
-        })
-        .await;
+    wait_until_finished(&disturbed.kueue, &base).await;
     if let Some(manager) = disturbed.manager {
         manager.stop().await;
     }
@@ -120,5 +125,108 @@ async fn check_created_pods(space: &Space, collectors: &BTreeSet<&str>) {
     }
     let is_of_urgent = |name: &String| name.starts_with("urgent-");
     assert!(created.keys().all(is_of_urgent), "{created:?}");
+    assert!(created.values().all(|times| *times == 1), "{created:?}");
+}
+
+/// Kueue's controllers, each of which is killed at its second write.
+struct ShortLives {
+    space: Space,
+    kueue: Kueue,
+    /// The proxy of the last controller.
+    proxy: HangingProxy,
+    kills: usize,
+}
+
+impl ShortLives {
+    fn start(space: &Space, mut kueue: Kueue) -> Self {
+        Self {
+            proxy: start_hanging_controller(space, &mut kueue),
+            space: space.clone(),
+            kueue,
+            kills: 0,
+        }
+    }
+
+    /// Kills each controller at its second write and starts the next one, until a job runs with
+    /// these ready collectors. Returns its status.
+    async fn until_running(&mut self, job: &str, collectors: &str) -> DIJobStatus {
+        eventually(&format!("{job} runs with {collectors}"), async || {
+            if self.proxy.is_hanging() {
+                self.proxy = start_hanging_controller(&self.space, &mut self.kueue);
+                self.kills += 1;
+            }
+            let found = self.space.jobs().get(job).await;
+            let status = found.map_err(|error| error.to_string())?.status;
+            let status = status.unwrap_or_default();
+            let is_running = status.phase == Some(Phase::Running);
+            if is_running && status.collectors_ready.as_deref() == Some(collectors) {
+                Ok(status)
+            } else {
+                Err(format!("{status:?}"))
+            }
+        })
+        .await
+    }
+}
+
+/// Replaces the controller by one that hangs at its second write.
+fn start_hanging_controller(space: &Space, kueue: &mut Kueue) -> HangingProxy {
+    let proxy = HangingProxy::start(space.server.client("kueue"), |request| request.write > 0);
+    kueue.restart_controller_with(proxy.client());
+    proxy
+}
+
+#[tokio::test]
+async fn controllers_killed_after_each_write_keep_quota_and_names() {
+    let space = Space::new().await;
+    let space = space.without_random_faults("it counts the creates of each pod");
+    let kueue = Kueue::start(&space, 4).await;
+    let class = kueue.create_priority_class("urgent", 1000).await;
+    let mut lives = ShortLives::start(&space, kueue);
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    let low = space.create(&queued_job("low", 2)).await;
+    lives.until_running("low", "2/2").await;
+    let before = space.until_settled("low").await;
+
+    let urgent = queued_job_with_priority("urgent", 1, &class);
+    space.create(&urgent).await;
+    lives.until_running("urgent", "1/1").await;
+    wait_until_queued(&space, "low", "QueuePreempted").await;
+    exit(&space.pods(), "urgent-coordinator", 0).await;
+    lives.until_running("low", "2/2").await;
+    let after = space.until_settled("low").await;
+    assert_eq!(plan_names(&after), plan_names(&before));
+    space.until_phase("urgent", Phase::Succeeded).await;
+
+    let declared: Vec<_> = plan_names(&after).into_iter().map(str::to_owned).collect();
+    endpoint.until_listed("low", &declared).await;
+    let added = endpoint.add("low", 1, None).await.pods();
+    let [requested]: [String; 1] = added.try_into().unwrap();
+    let status = lives.until_running("low", "3/3").await;
+    let entry = find_entry(&status, &requested).unwrap();
+    assert_eq!(entry.queue, Some(QueueState::Admitted));
+
+    exit(&space.pods(), "low-coordinator", 0).await;
+    let status = space.until_phase("low", Phase::Succeeded).await;
+    assert_eq!(status.restarts, 0);
+    wait_until_finished(&lives.kueue, &base_workload(&low)).await;
+    manager.stop().await;
+    lives.kueue.check();
+    // Four admissions and a preemption are the least, each written by another controller.
+    assert!(lives.kills >= 4, "{} kills", lives.kills);
+    check_pods_created_once(&space, &declared).await;
+}
+
+/// Checks that each pod of `low` with quota of the whole job was created once for each of its two
+/// admissions, and the requested pod and those of `urgent` once.
+async fn check_pods_created_once(space: &Space, declared: &[String]) {
+    let mut created = pod_create_counts(space).await;
+    let low = declared.iter().map(String::as_str);
+    for name in low.chain(["low-coordinator"]) {
+        assert_eq!(created.remove(name), Some(2), "{name}");
+    }
+    assert_eq!(created.len(), 3, "{created:?}");
     assert!(created.values().all(|times| *times == 1), "{created:?}");
 }
