@@ -1,13 +1,13 @@
 //! `di-orchestrator manager`: webhooks on every replica, the reconciler on the leader.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use di_admission::{DryRunSettings, PolicyDenials};
 use di_api::names;
 use di_controller::{Lease, LeaseSettings, run_with_leader_election};
-use di_plan::GangScheduler;
+use di_plan::GangSetting;
 use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::sync::watch;
@@ -63,21 +63,6 @@ pub struct Manager {
     gang_scheduler: GangSetting,
     #[command(flatten)]
     identity: process::Identity,
-}
-
-/// The value of `--gang-scheduler`.
-#[derive(Clone, Debug)]
-struct GangSetting(Option<GangScheduler>);
-
-impl FromStr for GangSetting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "" | "none" => Ok(Self(None)),
-            scheduler => Ok(Self(Some(scheduler.parse()?))),
-        }
-    }
 }
 
 /// The values of `--dry-run-denials`.
@@ -207,20 +192,5 @@ impl Manager {
                 ended => return ended.context("reconciler failed"),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gang_scheduler_is_optional() {
-        for text in ["", "none"] {
-            assert_eq!(text.parse::<GangSetting>().unwrap().0, None, "{text}");
-        }
-        let kai = "kai".parse::<GangSetting>().unwrap();
-        assert_eq!(kai.0, Some(GangScheduler::Kai));
-        assert!("slurm".parse::<GangSetting>().is_err());
     }
 }

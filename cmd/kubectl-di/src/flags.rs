@@ -1,7 +1,6 @@
 //! Flags and arguments that several commands share.
 
 pub mod dry_run;
-pub mod gang_scheduler;
 pub mod globals;
 pub mod manifests;
 pub mod names;

@@ -20,7 +20,7 @@ pub use connection::{
     options::{ConnectOptions, Namespace},
     watch::Change,
 };
-pub use di_plan::GangScheduler;
+pub use di_plan::{GangScheduler, GangSetting};
 pub use doctor::{
     finding::{Finding, FindingState},
     run_checks,

@@ -1,4 +1,4 @@
-//! The jobs and replicas that wait in queues of Kueue, for `kubectl di queue`.
+//! The jobs and replicas that wait in queues of Kueue or for their gang, for `kubectl di queue`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 use di_api::{ConditionType, Phase, PlanEntry, QueueState, Reason, Role, find_condition, names};
 use di_plan::job_object_name;
 use futures::{StreamExt, future, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde::Serialize;
 use serde_json::Value;
@@ -28,7 +28,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 /// Positions are not worth a longer wait.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A job in a queue of Kueue.
+/// A job in a queue of Kueue, or one that waits for its gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueRow {
@@ -36,10 +36,12 @@ pub struct QueueRow {
     pub namespace: String,
     /// Name of the job.
     pub name: String,
-    /// Name of the LocalQueue.
+    /// Name of the LocalQueue, or of the gang scheduler's queue while the job waits for its gang.
     pub queue: Option<String>,
     /// Whether the job or some of its replicas wait.
     pub waits: bool,
+    /// Whether the job waits for its gang.
+    pub waits_for_gang: bool,
     /// Replicas that wait while the job runs.
     pub waiting_replicas: WaitingReplicas,
     /// Position of the first waiting Workload in the LocalQueue. Like Kueue, it counts from 0.
@@ -96,8 +98,8 @@ struct PendingWorkload {
     position: i64,
 }
 
-/// Lists the jobs that wait in a queue, or that have replicas that wait. With a name, lists only
-/// that job, even if it does not wait.
+/// Lists the jobs that wait in a queue or for their gang, or that have replicas that wait. With a
+/// name, lists only that job, even if it does not wait.
 pub async fn list_queue(
     cluster: &Cluster,
     name: Option<&str>,
@@ -108,11 +110,10 @@ pub async fn list_queue(
     } else {
         let query = JobQuery {
             all_namespaces,
-            selector: Some(names::kueue::QUEUE_LABEL.to_owned()),
             ..JobQuery::default()
         };
         let mut jobs = list_jobs(cluster, &query).await?.jobs;
-        jobs.retain(Job::waits_in_queue);
+        jobs.retain(|job| job.waits_in_queue() || job.gang_wait().is_some());
         jobs
     };
     let pending = read_pending(cluster, &jobs).await;
@@ -128,14 +129,21 @@ pub async fn read_queue_position(cluster: &Cluster, job: &Job) -> Option<i64> {
 /// Builds the rows of jobs. A position is known if `pending` has the LocalQueue of the job.
 fn rows_from(jobs: &[Job], pending: &PendingByQueue) -> Vec<QueueRow> {
     let row = |job: &Job| {
-        let wait = WaitInQueue::from_job(job);
+        let wait = Wait::from_job(job);
+        let waits_for_gang = job.gang_wait().is_some();
+        let queue = if waits_for_gang {
+            job.gang_queue()
+        } else {
+            job.queue_name()
+        };
         QueueRow {
             namespace: job.namespace().to_owned(),
             name: job.name().to_owned(),
-            queue: job.queue_name().map(str::to_owned),
-            waits: job.waits_in_queue(),
+            queue: queue.map(str::to_owned),
+            waits: job.waits_in_queue() || waits_for_gang,
+            waits_for_gang,
             waiting_replicas: wait.replicas,
-            position: find_position(job, pending),
+            position: find_position(job, pending).filter(|_| !waits_for_gang),
             since: wait.since,
             reason: wait.reason,
             message: wait.message,
@@ -153,22 +161,33 @@ fn find_position(job: &Job, pending: &PendingByQueue) -> Option<i64> {
 }
 
 /// Reasons of the condition `ReplicasReady` for which no quota will do.
-const PROBLEMS: [Reason; 3] = [
+const PROBLEMS: [Reason; 4] = [
     Reason::FlavorConflict,
     Reason::QueueForbidden,
+    Reason::QueueNotServed,
     Reason::QueueTooManyShapes,
 ];
 
+/// Reasons of the condition `ReplicasReady` with which a job waits for its gang.
+const GANG_REASONS: [Reason; 3] = [
+    Reason::GangWaiting,
+    Reason::GangForbidden,
+    Reason::GangNameTaken,
+];
+
 /// What the status of a job says about its wait.
-struct WaitInQueue {
+struct Wait {
     replicas: WaitingReplicas,
     since: Option<Time>,
     reason: Option<String>,
     message: String,
 }
 
-impl WaitInQueue {
+impl Wait {
     fn from_job(job: &Job) -> Self {
+        if let Some(about) = job.gang_wait() {
+            return Self::from_gang(about);
+        }
         let wait = if job.waits_in_queue() && job.status.phase != Some(Phase::Queued) {
             Self::from_replicas(job)
         } else {
@@ -183,6 +202,16 @@ impl WaitInQueue {
                 ..wait
             },
             None => wait,
+        }
+    }
+
+    /// No added replica starts before the gang, so those that wait for quota are left out.
+    fn from_gang(about: &Condition) -> Self {
+        Self {
+            replicas: WaitingReplicas::default(),
+            since: Some(about.last_transition_time.clone()),
+            reason: Some(about.reason.clone()),
+            message: about.message.clone(),
         }
     }
 
@@ -222,6 +251,12 @@ impl Job {
         (!queue.is_empty()).then_some(queue.as_str())
     }
 
+    /// Name of the queue of the gang scheduler.
+    fn gang_queue(&self) -> Option<&str> {
+        let queue = self.object["spec"]["scheduling"]["queue"].as_str();
+        queue.filter(|queue| !queue.is_empty())
+    }
+
     /// Name of the ClusterQueue that admitted the job.
     pub fn cluster_queue(&self) -> Option<&str> {
         let queueing = self.status.queueing.as_ref()?;
@@ -256,6 +291,19 @@ impl Job {
             return false;
         }
         self.status.phase == Some(Phase::Queued) || self.waiting_replicas().total() > 0
+    }
+
+    /// The condition that says why the gang of the job has no nodes. `None` if the job does not wait
+    /// for a gang.
+    fn gang_wait(&self) -> Option<&Condition> {
+        let gang = self.status.scheduling.as_ref();
+        let is_placed = gang.is_some_and(|gang| gang.placed);
+        if self.has_ended() || self.is_suspended() || is_placed {
+            return None;
+        }
+        let about = find_condition(&self.status.conditions, ConditionType::ReplicasReady)?;
+        let is_about_gang = GANG_REASONS.iter().any(|one| one.as_str() == about.reason);
+        is_about_gang.then_some(about)
     }
 }
 

@@ -68,6 +68,15 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// A job has more kinds of pods than this version of Kueue allows.
+    #[error("cannot {operation}; use fewer replica groups, or a newer Kueue")]
+    TooManyPodSets {
+        /// Verb and object of the request.
+        operation: String,
+        /// Error of the server.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// The orchestrator lacks a right for the groups of the gang scheduler.
     #[error(
         "cannot {operation}: {message}; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
@@ -129,12 +138,12 @@ impl Error {
                 Some(status) if status.is_conflict() => Reason::Conflict,
                 Some(status) if status.message.contains("exceeded quota") => Reason::QuotaExceeded,
                 Some(status) if status.is_forbidden() => Reason::Forbidden,
-                Some(status) if has_too_many_pod_sets(status) => Reason::QueueTooManyShapes,
                 Some(status) if status.is_invalid() => Reason::Invalid,
                 _ => Reason::ApiError,
             },
             Self::Timeout { .. } => Reason::Timeout,
             Self::KueueForbidden { .. } => Reason::QueueForbidden,
+            Self::TooManyPodSets { .. } => Reason::QueueTooManyShapes,
             Self::GangForbidden { .. } => Reason::GangForbidden,
             Self::GangNameTaken { .. } => Reason::GangNameTaken,
             Self::NameConflict { .. } => Reason::NameConflict,
@@ -177,14 +186,17 @@ impl Error {
         message.contains("is forbidden: User ").then_some(message)
     }
 
-    /// Maps a missing right in the response to a request to Kueue's API to
-    /// [`Error::KueueForbidden`].
-    pub(crate) fn map_kueue_forbidden(self) -> Self {
-        if self.missing_right().is_none() {
-            return self;
-        }
+    /// Maps a missing right and too many pod sets in the response to a request to Kueue's API.
+    pub(crate) fn map_kueue_error(self) -> Self {
+        let is_forbidden = self.missing_right().is_some();
+        let has_too_many = self.api_status().is_some_and(has_too_many_pod_sets);
         match self {
-            Self::Api { operation, source } => Self::KueueForbidden { operation, source },
+            Self::Api { operation, source } if is_forbidden => {
+                Self::KueueForbidden { operation, source }
+            }
+            Self::Api { operation, source } if has_too_many => {
+                Self::TooManyPodSets { operation, source }
+            }
             other => other,
         }
     }
@@ -239,11 +251,8 @@ impl Error {
 
     /// Returns the `Status` of the response, if the API server rejected the request.
     pub(crate) fn api_status(&self) -> Option<&Status> {
-        let Self::Api { source, .. } = self else {
-            return None;
-        };
-        match &**source {
-            kube::Error::Api(status) => Some(status),
+        match self {
+            Self::Api { source, .. } => status_of(source),
             _ => None,
         }
     }
@@ -251,7 +260,11 @@ impl Error {
     /// Returns the message together with the messages of the sources.
     pub fn chain(&self) -> String {
         // Of a `Status` only the message is meant for people.
-        if let Some(status) = self.api_status() {
+        if let Self::Api { source, .. }
+        | Self::KueueForbidden { source, .. }
+        | Self::TooManyPodSets { source, .. } = self
+            && let Some(status) = status_of(source)
+        {
             return format!("{self}: {}", status.message);
         }
         let mut text = self.to_string();
@@ -262,6 +275,13 @@ impl Error {
             source = error.source();
         }
         text
+    }
+}
+
+fn status_of(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
     }
 }
 
@@ -324,6 +344,21 @@ mod tests {
         let denied = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "admission webhook denied the request"});
         let error = rejected(&denied).map_gang_forbidden(&scheduler);
         assert_eq!(error.reason(), Reason::Forbidden);
+    }
+
+    #[test]
+    fn too_many_pod_sets_name_the_remedy() {
+        let cause = json!({"field": "spec.podSets", "message": "must have at most 8 items"});
+        let invalid = json!({
+            "status": "Failure", "reason": "Invalid", "code": 422, "message": "too many",
+            "details": {"causes": [cause]},
+        });
+        let error = rejected(&invalid).map_kueue_error();
+        assert_eq!(error.reason(), Reason::QueueTooManyShapes);
+        assert_eq!(
+            error.chain(),
+            "cannot try; use fewer replica groups, or a newer Kueue: too many"
+        );
     }
 
     #[test]

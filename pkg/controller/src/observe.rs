@@ -175,7 +175,7 @@ pub(crate) async fn read_flavors(
     for name in names {
         let operation = || format!("get resourceflavors/{name}");
         let flavor = context.get("resourceflavors", operation, api.get(&name));
-        let flavor = flavor.await.map_err(Error::map_kueue_forbidden)?;
+        let flavor = flavor.await.map_err(Error::map_kueue_error)?;
         let spec = Option::<FlavorView>::deserialize(&flavor.data["spec"]);
         let spec = spec.map_err(|error| Error::Api {
             operation: operation(),

@@ -5,6 +5,7 @@ mod floor;
 mod groups;
 mod pods;
 mod scheduler;
+mod setting;
 mod task_groups;
 #[cfg(test)]
 mod tests;
@@ -13,3 +14,4 @@ pub use floor::floor_members;
 pub use groups::{group_name, group_size_patch, leave_group_patch, new_group};
 pub(crate) use pods::add_to_gang;
 pub use scheduler::{GangScheduler, GroupKind, gang_problem};
+pub use setting::GangSetting;

@@ -21,8 +21,8 @@ pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, SimpleAllocation};
 pub use build::{BuildSettings, NewPod, build_service};
 pub use gang::{
-    GangScheduler, GroupKind, floor_members, gang_problem, group_name, group_size_patch,
-    leave_group_patch, new_group,
+    GangScheduler, GangSetting, GroupKind, floor_members, gang_problem, group_name,
+    group_size_patch, leave_group_patch, new_group,
 };
 pub use job::{Job, rejection_in_status};
 pub use listing::{Listing, list_processes, list_replicas, next_change};

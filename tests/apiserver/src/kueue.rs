@@ -1,9 +1,12 @@
 use std::{collections::BTreeMap, mem};
 
-use di_api::names::kueue::{PRIORITY_CLASS_LABEL, QUEUE_LABEL};
+use di_api::{
+    GPU_RESOURCE,
+    names::kueue::{PRIORITY_CLASS_LABEL, QUEUE_LABEL},
+};
 use di_queue_stand_in::{
     QueueController, QuotaMonitor, cluster_queue, create, flavor, install, local_queue, objects,
-    priority_class,
+    priority_class, uninstall,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -12,16 +15,23 @@ use kube::{
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::{Job, Server, Space, eventually, install::apply, space::list_by_name};
+use crate::{Job, Server, Space, eventually, install::apply, slot_resource, space::list_by_name};
 
 /// Version of Kueue's API on the shared server.
 const SHARED_VERSION: &str = "v1beta2";
 /// Name of the LocalQueue of each test.
 const LOCAL_QUEUE: &str = "team";
+/// Quota of the resources that have enough quota for all pods of a test.
+const ENOUGH: &str = "1000";
+
+/// The same job in the LocalQueue of its namespace.
+pub fn in_queue(job: Job) -> Job {
+    job.metadata(json!({"labels": {(QUEUE_LABEL): LOCAL_QUEUE}}))
+}
 
 /// A job in the LocalQueue of its namespace.
 pub fn queued_job(name: &str, collectors: usize) -> Job {
-    Job::new(name, collectors).metadata(json!({"labels": {(QUEUE_LABEL): LOCAL_QUEUE}}))
+    in_queue(Job::new(name, collectors))
 }
 
 /// The same as `queued_job` with a WorkloadPriorityClass.
@@ -44,6 +54,11 @@ pub async fn install_kueue(server: &Server, version: &str) {
     install(&server.client("installs"), version).await;
 }
 
+/// Removes Kueue's API with all its objects from a server.
+pub async fn uninstall_kueue(server: &Server) {
+    uninstall(&server.client("installs")).await;
+}
+
 /// Grants managers the rights for Kueue's API, which is installed in this version.
 pub async fn grant_kueue_rights(server: &Server, version: &str) {
     apply(&server.client("installs"), "kueue/role.yaml").await;
@@ -58,11 +73,13 @@ pub async fn grant_kueue_rights(server: &Server, version: &str) {
 }
 
 /// A queue with a quota of pods for the namespace of a test, and the stand-in for Kueue's
-/// controller.
+/// controller. GPUs and the slots of gangs have enough quota.
 pub struct Kueue {
     space: Space,
     version: &'static str,
     cluster_queue: String,
+    /// Namespaces with a LocalQueue.
+    namespaces: Vec<String>,
     controller: QueueController,
     monitor: QuotaMonitor,
 }
@@ -105,13 +122,24 @@ impl Kueue {
         create(&space.client, queue).await;
         let queue = local_queue(&space.namespace, LOCAL_QUEUE, &cluster_queue);
         create(&space.client, queue).await;
+        let namespaces = vec![space.namespace.clone()];
         Self {
             monitor: QuotaMonitor::start(&space.client, &space.namespace, version),
-            controller: QueueController::start(controller_client(space), &space.namespace, version),
+            controller: start_controller(controller_client(space), &namespaces, version),
             space: space.clone(),
             version,
             cluster_queue,
+            namespaces,
         }
+    }
+
+    /// Adds a LocalQueue of the same ClusterQueue in another namespace. `check` does not see the
+    /// pods and the Workloads in it.
+    pub async fn add_local_queue(&mut self, namespace: &str) {
+        let queue = local_queue(namespace, LOCAL_QUEUE, &self.cluster_queue);
+        create(&self.space.client, queue).await;
+        self.namespaces.push(namespace.to_owned());
+        self.restart_controller();
     }
 
     /// Name of the ClusterQueue.
@@ -126,7 +154,7 @@ impl Kueue {
 
     /// The same as `restart_controller` with another client, such as that of a proxy.
     pub fn restart_controller_with(&mut self, client: Client) {
-        let next = QueueController::start(client, &self.space.namespace, self.version);
+        let next = start_controller(client, &self.namespaces, self.version);
         drop(mem::replace(&mut self.controller, next));
     }
 
@@ -204,6 +232,10 @@ fn controller_client(space: &Space) -> Client {
     space.server.client("kueue")
 }
 
+fn start_controller(client: Client, namespaces: &[String], version: &str) -> QueueController {
+    QueueController::start_for_namespaces(client, namespaces.to_vec(), version)
+}
+
 /// Returns a name for an object that all tests of the server see.
 fn unique_name(space: &Space, name: &str) -> String {
     format!("{name}-{}", space.namespace)
@@ -218,8 +250,15 @@ fn new_cluster_queue(space: &Space, flavors: &[(DynamicObject, usize)]) -> Dynam
     let flavors: Vec<(String, String)> = flavors
         .map(|(flavor, pods)| (flavor.name_any(), pods.to_string()))
         .collect();
-    let quotas = flavors.iter().map(|(_, pods)| [("pods", pods.as_str())]);
-    let quotas: Vec<[(&str, &str); 1]> = quotas.collect();
+    let slots = slot_resource(space);
+    let quotas = flavors.iter().map(|(_, pods)| {
+        [
+            ("pods", pods.as_str()),
+            (GPU_RESOURCE, ENOUGH),
+            (slots.as_str(), ENOUGH),
+        ]
+    });
+    let quotas: Vec<[(&str, &str); 3]> = quotas.collect();
     let with_quotas = flavors.iter().zip(&quotas);
     let with_quotas: Vec<(&str, &[(&str, &str)])> = with_quotas
         .map(|((flavor, _), quota)| (flavor.as_str(), quota.as_slice()))

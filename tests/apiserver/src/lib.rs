@@ -43,8 +43,8 @@ pub use kubelet::{
     report_unschedulable, run,
 };
 pub use kueue::{
-    Kueue, condition_reason, grant_kueue_rights, install_kueue, queued_job,
-    queued_job_with_priority,
+    Kueue, condition_reason, grant_kueue_rights, in_queue, install_kueue, queued_job,
+    queued_job_with_priority, uninstall_kueue,
 };
 pub use leader::PausableLeader;
 pub use lossy_proxy::LossyProxy;

@@ -24,7 +24,7 @@ use crate::{
     crds::objects,
     quota::Quota,
     workload::{
-        Amounts, add_amounts, format_amount, is_true, items, pod_count, pod_requests,
+        Amounts, MAX_POD_SETS, add_amounts, format_amount, is_true, items, pod_count, pod_requests,
         reclaimed_pods,
     },
 };
@@ -32,8 +32,6 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Kueue up to 0.17 rejects more pod sets.
-const MAX_POD_SETS: usize = 8;
 /// Kueue puts the name into labels.
 const MAX_NAME_LEN: usize = 63;
 

@@ -19,11 +19,11 @@ mod tests;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Acts as Kueue's controller for the Workloads of one namespace, until it is dropped.
+/// Acts as Kueue's controller for the Workloads of some namespaces, until it is dropped.
 ///
 /// Like Kueue, it evicts by conditions only: the operator releases the quota. It ignores cohorts,
-/// admission checks, `stopPolicy` and `minCount`. Quota counts only for Workloads of this
-/// namespace.
+/// admission checks, `stopPolicy` and `minCount`. Quota counts only for Workloads of these
+/// namespaces.
 pub struct QueueController(JoinHandle<()>);
 
 impl Drop for QueueController {
@@ -33,11 +33,16 @@ impl Drop for QueueController {
 }
 
 impl QueueController {
-    /// Starts the controller. It waits for CRDs that are not installed.
+    /// Starts the controller for one namespace. It waits for CRDs that are not installed.
     pub fn start(client: Client, namespace: &str, version: &str) -> Self {
+        Self::start_for_namespaces(client, vec![namespace.to_owned()], version)
+    }
+
+    /// The same as `start` for several namespaces, whose LocalQueues can share a ClusterQueue.
+    pub fn start_for_namespaces(client: Client, namespaces: Vec<String>, version: &str) -> Self {
         let cluster = Cluster {
             client,
-            namespace: namespace.to_owned(),
+            namespaces,
             version: version.to_owned(),
         };
         Self(tokio::spawn(async move {
@@ -55,7 +60,7 @@ impl QueueController {
 
 struct Cluster {
     client: Client,
-    namespace: String,
+    namespaces: Vec<String>,
     version: String,
 }
 
@@ -68,18 +73,25 @@ struct Listed {
 
 impl Cluster {
     async fn run_round(&self) -> kube::Result<()> {
-        let namespace = Some(self.namespace.as_str());
-        let listed = Listed {
-            workloads: self.list("Workload", namespace).await?,
-            local_queues: self.list("LocalQueue", namespace).await?,
+        let mut listed = Listed {
+            workloads: Vec::new(),
+            local_queues: Vec::new(),
             cluster_queues: self.list("ClusterQueue", None).await?,
         };
-        let api = objects(&self.client, &self.version, "Workload", namespace);
+        for namespace in &self.namespaces {
+            let namespace = Some(namespace.as_str());
+            let workloads = self.list("Workload", namespace).await?;
+            listed.workloads.extend(workloads);
+            let local_queues = self.list("LocalQueue", namespace).await?;
+            listed.local_queues.extend(local_queues);
+        }
         let params = PatchParams::apply("kueue-admission").force();
         for (name, draft) in plan_round(&listed, now()) {
             let Some(patch) = draft.into_patch(&self.version) else {
                 continue;
             };
+            let namespace = patch["metadata"]["namespace"].as_str();
+            let api = objects(&self.client, &self.version, "Workload", namespace);
             let patch = Patch::Apply(&patch);
             let written = api.patch_status(&name, &params, &patch).await;
             // If the Workload has changed since the list, the next round decides again.
@@ -112,7 +124,8 @@ fn now() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).unwrap()
 }
 
-/// Returns the status of each unfinished Workload after this round, by name.
+/// Returns the status of each unfinished Workload after this round, by name. Names have a part of
+/// the UID of their job, so they differ between namespaces.
 fn plan_round(listed: &Listed, now: Timestamp) -> BTreeMap<String, StatusDraft<'_>> {
     let quotas = listed.cluster_queues.iter();
     let quotas: BTreeMap<String, Quota> = quotas
@@ -181,7 +194,7 @@ fn find_cluster_queue(
     let name = name.unwrap_or_default();
     let mut local_queues = local_queues.iter();
     let local_queue = local_queues
-        .find(|queue| queue.name_any() == name)
+        .find(|queue| queue.name_any() == name && queue.namespace() == workload.namespace())
         .ok_or_else(|| format!("LocalQueue {name} doesn't exist"))?;
     let name = local_queue.data["spec"]["clusterQueue"].as_str();
     let name = name.unwrap_or_default();

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::workload::items;
+use crate::workload::{MAX_POD_SETS, items};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Much longer than an API server needs, so that only a bug reaches it.
@@ -79,6 +79,7 @@ fn schema() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let open_list = json!({"type": "array", "items": open});
     let mut pod_sets = list_by("name", &json!({"name": text}));
+    pod_sets["maxItems"] = MAX_POD_SETS.into();
     pod_sets["items"]["x-kubernetes-preserve-unknown-fields"] = true.into();
     let mut spec = open;
     spec["properties"] = json!({"podSets": pod_sets});

@@ -12,6 +12,8 @@ pub(crate) type Amounts = BTreeMap<String, i128>;
 
 /// The resource that counts pods.
 pub(crate) const PODS: &str = "pods";
+/// Kueue up to 0.17 rejects Workloads with more pod sets.
+pub(crate) const MAX_POD_SETS: usize = 8;
 
 static NULL: Value = Value::Null;
 

@@ -152,7 +152,8 @@ pub fn queue_cells(
 ) -> Vec<String> {
     let position = match row.position {
         Some(position) => position.to_string(),
-        None if row.waits => UNKNOWN.to_owned(),
+        // Gang schedulers do not report positions.
+        None if row.waits && !row.waits_for_gang => UNKNOWN.to_owned(),
         None => NONE.to_owned(),
     };
     let message = queue_message(&row);

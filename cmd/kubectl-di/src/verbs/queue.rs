@@ -17,10 +17,11 @@ use crate::{
     },
 };
 
-/// List jobs that wait in a queue of Kueue, and jobs with replicas that wait.
+/// List jobs that wait in a queue of Kueue or for their gang, and jobs with replicas that wait.
 ///
 /// The position is that in the LocalQueue and counts from 0, as in Kueue. It is unknown without the
-/// permission to get localqueues/pendingworkloads in API group visibility.kueue.x-k8s.io.
+/// permission to get localqueues/pendingworkloads in API group visibility.kueue.x-k8s.io. A job that
+/// waits for its gang has the queue of the gang scheduler and no position.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # List what waits in the current namespace, and why
@@ -54,7 +55,7 @@ impl Queue {
                 }
             }
             Some(format) => self.print_data(format, &rows, out)?,
-            None if rows.is_empty() => eprintln!("No DIJobs wait in a queue."),
+            None if rows.is_empty() => eprintln!("No DIJobs wait in a queue or for their gang."),
             None => out.write_all(self.render_table(rows).as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)

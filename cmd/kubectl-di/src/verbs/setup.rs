@@ -6,16 +6,13 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, apply_object, wait_for_crd,
-    wait_for_rollout, wait_for_webhooks,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangSetting, apply_object,
+    wait_for_crd, wait_for_rollout, wait_for_webhooks,
 };
 use serde_json::Value;
 
 use crate::{
-    flags::{
-        dry_run::DryRunFlag, gang_scheduler::GangSchedulerFlag, globals::Globals,
-        parsers::parse_timeout, wait::WaitByDefault,
-    },
+    flags::{dry_run::DryRunFlag, globals::Globals, parsers::parse_timeout, wait::WaitByDefault},
     output::{
         kind_and_name,
         printer::{OutputFlags, Printer},
@@ -51,7 +48,7 @@ pub struct Setup {
     /// kai, kubernetes or none. Also installs the permissions to use it. An upgrade keeps the
     /// scheduler without this flag
     #[arg(long, value_name = "SCHEDULER")]
-    pub gang_scheduler: Option<GangSchedulerFlag>,
+    pub gang_scheduler: Option<GangSetting>,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     #[command(flatten)]

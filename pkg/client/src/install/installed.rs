@@ -1,4 +1,5 @@
 use di_api::names;
+use di_plan::GangSetting;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container, rbac::v1::ClusterRole};
 use kube::{Api, error::Error as KubeError};
 use semver::Version;
@@ -99,7 +100,8 @@ fn find_gang_scheduler(containers: &[Container]) -> Option<String> {
         .find(|one| one.name == GANG_VARIABLE)?
         .value
         .as_ref()?;
-    (!value.is_empty() && value != "none").then(|| value.clone())
+    let is_none = value.parse::<GangSetting>() == Ok(GangSetting(None));
+    (!is_none).then(|| value.clone())
 }
 
 fn parse_version(text: &str) -> Option<Version> {

@@ -75,6 +75,7 @@ fn queued_job_has_the_message_of_its_admission() {
         name: "j".to_owned(),
         queue: Some("team-a".to_owned()),
         waits: true,
+        waits_for_gang: false,
         waiting_replicas: WaitingReplicas::default(),
         position: None,
         since: Some(time("2026-01-01T00:01:00Z")),
@@ -132,6 +133,34 @@ fn job_that_does_not_wait_has_only_its_admission() {
     for row in rows(&[suspended, ended], &PendingByQueue::new()) {
         assert!(!row.waits && row.waiting_replicas.total() == 0, "{row:?}");
     }
+}
+
+#[test]
+fn job_that_waits_for_its_gang_has_that_queue_and_message() {
+    let job = |reason: &str, placed: bool| {
+        let mut job = running("j", reason);
+        job["spec"]["scheduling"] = json!({"gang": {}, "queue": "research"});
+        job["status"]["scheduling"] = json!({"group": "g", "minMember": 3, "placed": placed});
+        job
+    };
+    let replica = PendingWorkload {
+        name: "dijob-j-j-collector-0".to_owned(),
+        position: 0,
+    };
+    let queue = ("rl".to_owned(), "team-a".to_owned());
+    let pending = PendingByQueue::from([(queue, vec![replica])]);
+    let row = rows(&[job("GangWaiting", false)], &pending).remove(0);
+    assert!(row.waits && row.waits_for_gang, "{row:?}");
+    assert_eq!(row.queue.as_deref(), Some("research"));
+    assert_eq!(row.reason.as_deref(), Some("GangWaiting"));
+    assert_eq!(row.message, MESSAGE);
+    assert_eq!(row.since, Some(time("2026-01-01T00:01:00Z")));
+    assert_eq!((row.position, row.waiting_replicas.total()), (None, 0));
+    // The gang has started, so only the added replicas wait.
+    let row = rows(&[job("GangNameTaken", true)], &pending).remove(0);
+    assert!(row.waits && !row.waits_for_gang, "{row:?}");
+    assert_eq!(row.queue.as_deref(), Some("team-a"));
+    assert_eq!((row.position, row.waiting_replicas.total()), (Some(0), 4));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) async fn create_workload(
     let workload = new_workload(job, draft, version, &priority);
     let created = create_or_get(context, &api, RESOURCE, &workload).await;
     let kind = "Workload";
-    let Some((found, is_new)) = created.map_err(Error::map_kueue_forbidden)? else {
+    let Some((found, is_new)) = created.map_err(Error::map_kueue_error)? else {
         let name = draft.name.clone();
         return Err(Error::PreviousJobTerminating { kind, name });
     };
@@ -91,7 +91,7 @@ pub(super) async fn delete_workload(
         return Ok(false);
     };
     let deleted = delete_object(context, &api, RESOURCE, name, uid).await;
-    let deleted = deleted.map_err(Error::map_kueue_forbidden)?;
+    let deleted = deleted.map_err(Error::map_kueue_error)?;
     let objects = &context.workloads.objects;
     objects.record_deletion_request(key, name, uid);
     Ok(deleted)
@@ -108,7 +108,7 @@ fn workload_api(context: &Context, key: &Key) -> Option<(Api<DynamicObject>, Kue
 
 /// Records the response of a write in the cache. A Workload that is gone was not changed.
 fn record_write(context: &Context, written: Result<DynamicObject>) -> Result<bool> {
-    let written = ignore_not_found(written.map_err(Error::map_kueue_forbidden))?;
+    let written = ignore_not_found(written.map_err(Error::map_kueue_error))?;
     if let Some(view) = written.as_ref().and_then(WorkloadView::new) {
         context.workloads.objects.record_write(view);
     }
@@ -127,7 +127,7 @@ async fn find_priority(
         let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
         let operation = || format!("get workloadpriorityclasses/{name}");
         let class = context.get("workloadpriorityclasses", operation, api.get(name));
-        let class = class.await.map_err(Error::map_kueue_forbidden)?;
+        let class = class.await.map_err(Error::map_kueue_error)?;
         return Ok(Priority {
             class: Some((kueue::GROUP, "WorkloadPriorityClass", name.clone())),
             value: parse_priority(&class.data["value"]),
@@ -137,12 +137,12 @@ async fn find_priority(
     let class = if let Some(name) = &draft.pod_class {
         let operation = || format!("get priorityclasses/{name}");
         let class = context.get("priorityclasses", operation, api.get(name));
-        Some(class.await.map_err(Error::map_kueue_forbidden)?)
+        Some(class.await.map_err(Error::map_kueue_error)?)
     } else {
         let operation = || "list priorityclasses".to_owned();
         let params = ListParams::default();
         let classes = context.get("priorityclasses", operation, api.list(&params));
-        let classes = classes.await.map_err(Error::map_kueue_forbidden)?;
+        let classes = classes.await.map_err(Error::map_kueue_error)?;
         let mut classes = classes.into_iter();
         classes.find(|class| class.global_default == Some(true))
     };

@@ -15,6 +15,7 @@ use di_plan::{PodView, patch_finished};
 
 pub(super) use self::{admission::admit_or_hold, replica_quota::assign_quota, slots::Slots};
 use self::{
+    admission::describe_api,
     replica_quota::find_conflict,
     workloads::{base_name, clear_quota, delete_workloads, own_workloads, workload_of},
 };
@@ -24,7 +25,7 @@ use super::{
     outcome::{Action, Step},
 };
 
-/// Gives up the quota and the place in the queue of a suspended job. The Workloads are deleted once
+/// Gives up the quota and the position in the queue of a suspended job. The Workloads are deleted once
 /// no pod is left.
 pub(super) fn leave_while_suspended(observed: &Observed, step: &mut Step) {
     clear_quota(step);
@@ -64,7 +65,7 @@ pub(super) fn waiting_problem(
     observed: &Observed,
     status: &DIJobStatus,
 ) -> Option<(Reason, String)> {
-    observed.job.queue_name()?;
+    let queue = observed.job.queue_name()?;
     let admitted = find_condition(&status.conditions, ConditionType::Admitted);
     if let Some(admitted) = admitted.filter(|admitted| admitted.status == "False") {
         let reason = Reason::find_in(Reason::ALL, &admitted.reason)?;
@@ -76,6 +77,9 @@ pub(super) fn waiting_problem(
     };
     let mut waiting = status.plan.iter().filter(is_waiting);
     let first = waiting.next()?;
+    if let Some((reason, why)) = describe_api(observed, queue) {
+        return Some((reason, format!("{} waits for quota: {why}", first.name)));
+    }
     let workload = workload_of(observed, group_owner_entry(&status.plan, first));
     if let Some(conflict) = workload.and_then(find_conflict) {
         return Some((

@@ -154,6 +154,18 @@ fn scheduler_is_written_as_in_the_flag() {
 }
 
 #[test]
+fn gang_setting_is_a_scheduler_or_none() {
+    for text in ["none", "kai", "coscheduling:mine"] {
+        let setting: GangSetting = text.parse().unwrap();
+        assert_eq!(setting.to_string(), text);
+        assert_eq!(setting.0.is_none(), text == "none", "{text}");
+    }
+    assert_eq!("".parse::<GangSetting>(), Ok(GangSetting(None)));
+    let error = "slurm".parse::<GangSetting>().unwrap_err();
+    assert!(error.ends_with(", kubernetes, none"), "{error}");
+}
+
+#[test]
 fn gang_needs_a_scheduler_that_all_templates_use() {
     let no_scheduler =
         "spec.scheduling.gang has no effect: the orchestrator runs without --gang-scheduler";

@@ -63,8 +63,8 @@ pub fn pod_set_name(entry: &PlanEntry) -> String {
             parts.extend(quantity.map(|text| format!("{resource}-{}", text.replace('.', "-"))));
         }
     }
-    if let Some(place) = &entry.ddp {
-        parts.push(format!("of-{}", place.world_size));
+    if let Some(ddp) = &entry.ddp {
+        parts.push(format!("of-{}", ddp.world_size));
     }
     let mut name = parts.join("-");
     name.truncate(names::MAX_POD_NAME_LEN);
@@ -120,9 +120,9 @@ fn pod_set_template(
 ) -> Option<Value> {
     let mut entry = entry.clone();
     let gpus = entry.gpu_count();
-    if let Some(place) = &mut entry.ddp {
+    if let Some(ddp) = &mut entry.ddp {
         // Resources are split by ranks. The last share is the largest.
-        place.start_rank = place.world_size - gpus;
+        ddp.start_rank = ddp.world_size - gpus;
     }
     let pod = build_unplaced_pod(job, &entry, aggregator, &BuildSettings::default())?;
     let mut spec = pod.spec;

@@ -21,9 +21,9 @@ impl HangingProxy {
     ) -> Self {
         let proxy = Proxy::start(upstream);
         let counted = Arc::new(AtomicUsize::new(0));
-        let counter = counted.clone();
+        let count = counted.clone();
         proxy.set_rule(move |request| {
-            if is_counted(request) && counter.fetch_add(1, Relaxed) > 0 {
+            if is_counted(request) && count.fetch_add(1, Relaxed) > 0 {
                 ProxyAction::Hung
             } else {
                 ProxyAction::Served

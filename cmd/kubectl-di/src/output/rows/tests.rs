@@ -97,6 +97,7 @@ fn queue_table_shows_what_waits_and_why() {
         name: name.to_owned(),
         queue: Some("team-a".to_owned()),
         waits: true,
+        waits_for_gang: false,
         waiting_replicas: WaitingReplicas {
             collectors,
             learners: 0,
@@ -114,11 +115,16 @@ fn queue_table_shows_what_waits_and_why() {
     admitted.since = None;
     admitted.reason = Some("QueueAdmitted".to_owned());
     admitted.cluster_queue = Some("cq-a".to_owned());
+    let mut gang = row("gang", 0, "gang: 1 of 3 placed");
+    gang.waits_for_gang = true;
+    gang.queue = None;
+    gang.reason = Some("GangWaiting".to_owned());
     let rows = [
         queued,
         row("train", 3, "no quota"),
         row("eval", 1, ""),
         admitted,
+        gang,
     ];
     let shown = |namespaces, admission| {
         let cells = |row| queue_cells(row, now(), namespaces, admission);
@@ -131,6 +137,7 @@ fn queue_table_shows_what_waits_and_why() {
     rl          train      team-a   <unknown>   10m       QueueWaiting    3 collectors wait: no quota
     rl          eval       team-a   <unknown>   10m       QueueWaiting    1 collector waits
     rl          admitted   team-a   <none>      <none>    QueueAdmitted
+    rl          gang       <none>   <none>      10m       GangWaiting     gang: 1 of 3 placed
     ");
     insta::assert_snapshot!(shown(false, true), @r"
     NAME       QUEUE    POSITION    WAITING   REASON          MESSAGE                       ADMITTED BY
@@ -138,5 +145,6 @@ fn queue_table_shows_what_waits_and_why() {
     train      team-a   <unknown>   10m       QueueWaiting    3 collectors wait: no quota   <none>
     eval       team-a   <unknown>   10m       QueueWaiting    1 collector waits             <none>
     admitted   team-a   <none>      <none>    QueueAdmitted                                 cq-a
+    gang       <none>   <none>      10m       GangWaiting     gang: 1 of 3 placed           <none>
     ");
 }

@@ -1,6 +1,7 @@
 //! The permissions of the orchestrator to use Kueue.
 
-use di_apiserver_tests::{Server, Space, eventually};
+use di_api::DIJob;
+use di_apiserver_tests::{Job, Server, Space, eventually};
 use k8s_openapi::{
     api::admissionregistration::v1::{
         MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -65,6 +66,18 @@ pub async fn doctor_until(plugin: &Plugin, line: &str) {
     .await;
 }
 
+/// Creates the job `j` in a queue. The API server calls deleted webhooks for a moment.
+async fn create_job_in_queue(plugin: &Plugin) {
+    let labels = json!({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}});
+    let job: DIJob = Job::new("j", 0).metadata(labels).build();
+    let (jobs, params) = (plugin.space.jobs(), PostParams::default());
+    eventually("no webhook is called", async || {
+        let created = jobs.create(&params, &job).await;
+        created.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn kueue_permissions_are_installed_kept_and_deleted() {
     let server = Box::leak(Box::new(Server::start().await));
@@ -75,6 +88,14 @@ async fn kueue_permissions_are_installed_kept_and_deleted() {
     delete_webhooks(&plugin).await;
     let doctor = plugin.run(&["doctor"]).await;
     assert!(!doctor.stdout.contains("kueue"), "{doctor}");
+    create_job_in_queue(&plugin).await;
+    let waits = format!(
+        "warning  kueue         Kueue is not served, and jobs with the label of a queue do not start without it: {}/j\n",
+        plugin.space.namespace
+    );
+    doctor_until(&plugin, &waits).await;
+    let now = DeleteParams::default();
+    plugin.space.jobs().delete("j", &now).await.unwrap();
     serve_kind(&plugin, "kueue.x-k8s.io", "v1beta2", "Workload").await;
     let refused = "warning  kueue         Kueue v1beta2 is served, but the orchestrator may not create workloads, patch workloads/status, get resourceflavors\n";
     doctor_until(&plugin, refused).await;

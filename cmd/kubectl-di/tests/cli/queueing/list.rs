@@ -1,4 +1,5 @@
-//! Jobs in queues of Kueue. No Kueue runs: the tests write the status in place of the orchestrator.
+//! Jobs in queues of Kueue, and jobs that wait for their gang. No Kueue runs: the tests write the
+//! status in place of the orchestrator.
 
 use di_apiserver_tests::Job;
 use jiff::Timestamp;
@@ -14,6 +15,10 @@ async fn create_queued(plugin: &Plugin, name: &str, status: Value) {
         .space
         .create(&Job::new(name, 0).metadata(labels))
         .await;
+    set_status(plugin, name, status).await;
+}
+
+async fn set_status(plugin: &Plugin, name: &str, status: Value) {
     let patch = Patch::Merge(json!({ "status": status }));
     let jobs = plugin.space.jobs();
     jobs.patch_status(name, &PatchParams::default(), &patch)
@@ -28,7 +33,8 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// Creates a job that waits, a running one with replicas that wait, and one without a queue.
+/// Creates a job that waits, a running one with replicas that wait, one that waits for its gang, and
+/// one that does not wait.
 async fn plugin() -> Plugin {
     let plugin = Plugin::new().await;
     let waits = condition("Admitted", "False", "QueueWaiting", "no quota for GPUs");
@@ -50,6 +56,15 @@ async fn plugin() -> Plugin {
         "plan": [entry(0, "Admitted"), entry(1, "Waiting"), entry(2, "Waiting")],
     });
     create_queued(&plugin, "eval", status).await;
+    let gang = json!({"scheduling": {"gang": {}}});
+    plugin.space.create(&Job::new("gang", 0).spec(gang)).await;
+    let message = "gang: 1 of 3 placed, waiting for cpu";
+    let waits = condition("ReplicasReady", "False", "GangWaiting", message);
+    let status = json!({
+        "phase": "Created", "reason": "GangWaiting", "conditions": [waits],
+        "scheduling": {"group": "dijob-gang-1f2e3", "minMember": 3, "placed": false},
+    });
+    set_status(&plugin, "gang", status).await;
     plugin.space.create(&Job::new("other", 0)).await;
     plugin
 }
@@ -63,6 +78,7 @@ async fn queue_lists_what_waits_and_why() {
             &["queue", "-o", "name"],
             &["queue", "dijob/train"],
             &["queue", "eval"],
+            &["queue", "gang"],
             &["queue", "other"],
             &["queue", "nope"],
             &["wait", "train", "--for=admitted", "--timeout=0"],
@@ -87,7 +103,7 @@ async fn queue_without_waiting_jobs_says_so() {
     let result = plugin.run(&["queue"]).await;
     assert_eq!(
         result.to_string(),
-        "stderr: No DIJobs wait in a queue.\n",
+        "stderr: No DIJobs wait in a queue or for their gang.\n",
         "{result}"
     );
     let json = plugin.run(&["queue", "-o", "json"]).await;

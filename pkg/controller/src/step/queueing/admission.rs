@@ -29,24 +29,8 @@ pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Su
         return true;
     };
     let was_admitted = step.status.queueing.is_some();
-    let (reason, message) = match observed.queue.api {
-        // Kueue was removed from the cluster, or its API server does not respond: pods that run are
-        // worth more than a quota.
-        QueueApi::Unknown | QueueApi::NotServed | QueueApi::Forbidden if was_admitted => {
-            return true;
-        }
-        QueueApi::Unknown => return false,
-        QueueApi::NotServed => (
-            Reason::QueueNotServed,
-            format!(
-                "the job has the label of queue {queue}, and the cluster does not serve the API of Kueue: install Kueue, or remove the label"
-            ),
-        ),
-        QueueApi::Forbidden => (
-            Reason::QueueForbidden,
-            format!("the orchestrator may not use Kueue; {GRANT_RIGHTS}"),
-        ),
-        QueueApi::Served(_) => {
+    let (reason, message) = match (observed.queue.api, describe_api(observed, queue)) {
+        (QueueApi::Served(_), _) => {
             let base = base_name(observed);
             let workload = own_workloads(observed).find(|workload| workload.name == base);
             match workload.filter(|workload| workload.is_admitted()) {
@@ -55,13 +39,32 @@ pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Su
                 None => describe_wait(observed, workload, queue),
             }
         }
+        // Kueue was removed from the cluster, or its API server does not respond: pods that run are
+        // worth more than a quota.
+        _ if was_admitted => return true,
+        (_, Some(problem)) => problem,
+        (_, None) => return false,
     };
     hold_in_queue(observed, step, suffixes, queue, reason, &message);
     false
 }
 
-/// How an administrator grants the rights for Kueue.
-const GRANT_RIGHTS: &str = "to grant the rights, run: kubectl di install --kueue";
+/// Returns why Kueue cannot be used.
+pub(super) fn describe_api(observed: &Observed, queue: &str) -> Option<(Reason, String)> {
+    match observed.queue.api {
+        QueueApi::Unknown | QueueApi::Served(_) => None,
+        QueueApi::NotServed => Some((
+            Reason::QueueNotServed,
+            format!(
+                "the job has the label of queue {queue}, and the cluster does not serve the API of Kueue: install Kueue, or remove the label"
+            ),
+        )),
+        QueueApi::Forbidden => {
+            let message = "the orchestrator may not use Kueue; to grant the rights, run: kubectl di install --kueue";
+            Some((Reason::QueueForbidden, message.to_owned()))
+        }
+    }
+}
 
 /// The name of the Workload is a function of the UID of the job, so it never differs.
 fn has_same_name(step: &Step, workload: &WorkloadView) -> bool {

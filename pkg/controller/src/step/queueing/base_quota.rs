@@ -11,7 +11,7 @@ use super::{
         observed::Observed,
         outcome::{Action, Step},
     },
-    drafts::{Templates, unit_entries},
+    drafts::{Templates, entries_of_owner},
 };
 
 /// Gives back the quota of replicas of the whole job that are done or removed, once their pods are
@@ -29,16 +29,16 @@ pub(super) fn reclaim_quota(
     };
     let wanted = count_pod_sets(queueing, members_with_quota(plan).into_iter());
     let active = count_pod_sets(queueing, plan.iter().filter(is_active));
-    // The replicas of a lost status, and those without a place yet, get theirs first; also the ddp
-    // learners that are not planned until the nodes are known.
+    // The replicas of a lost status, and those without a placement yet, get theirs first; also the
+    // ddp learners that are not planned until the nodes are known.
     let all_have_quota = plan
         .iter()
-        .filter(|entry| is_unit(plan, entry))
+        .filter(|entry| needs_quota(plan, entry))
         .all(|owner| {
-            let entries = unit_entries(plan, owner);
-            let is_placed =
+            let entries = entries_of_owner(plan, owner);
+            let have_placements =
                 |entries: Vec<&PlanEntry>| entries.iter().all(|e| e.placement.is_some());
-            owner.queue.is_some() || entries.is_some_and(is_placed)
+            owner.queue.is_some() || entries.is_some_and(have_placements)
         });
     let assignments = base
         .admission
@@ -131,15 +131,15 @@ pub(super) fn share_base_quota(
         }
     }
     // Declared replicas come first: the quota was requested for them.
-    let mut units: Vec<usize> = (0..plan.len())
-        .filter(|i| is_unit(plan, &plan[*i]))
+    let mut owners: Vec<usize> = (0..plan.len())
+        .filter(|i| needs_quota(plan, &plan[*i]))
         .collect();
-    units.sort_by_key(|i| plan[*i].origin == Origin::Requested);
-    for i in units {
+    owners.sort_by_key(|i| plan[*i].origin == Origin::Requested);
+    for i in owners {
         if plan[i].queue.is_some() {
             continue;
         }
-        let Some(entries) = unit_entries(plan, &plan[i]) else {
+        let Some(entries) = entries_of_owner(plan, &plan[i]) else {
             continue;
         };
         let missing = entries.iter().filter(|entry| entry.placement.is_none());
@@ -159,14 +159,14 @@ pub(super) fn share_base_quota(
             continue;
         };
         let mut remaining = free.clone();
-        let has_place = positions.values().all(|i| {
+        let fits = positions.values().all(|i| {
             let free = remaining.get_mut(queueing.placements[*i].pod_set.as_str());
             free.is_some_and(|free| {
                 *free -= 1;
                 *free >= 0
             })
         });
-        if !has_place {
+        if !fits {
             continue;
         }
         free = remaining;
@@ -180,11 +180,12 @@ pub(super) fn share_base_quota(
 
 /// Gives the ddp learners of a replaced group their placement while Kueue cannot be used, so that an
 /// admitted job continues.
-pub(super) fn place_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingStatus) {
+pub(super) fn assign_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingStatus) {
     for i in 0..plan.len() {
         let entry = &plan[i];
-        let lacks_place = entry.is_wanted() && entry.placement.is_none();
-        if lacks_place && group_owner_entry(plan, entry).queue.is_none() {
+        let lacks_placement = entry.is_wanted() && entry.placement.is_none();
+        let is_in_group = entry.role == Role::DdpLearner;
+        if is_in_group && lacks_placement && group_owner_entry(plan, entry).queue.is_none() {
             let name = pod_set_name(entry);
             let mut all = queueing.placements.iter();
             let position = all.position(|placement| placement.pod_set == name);
@@ -195,7 +196,7 @@ pub(super) fn place_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingSta
 
 /// Whether an entry is a replica, or the aggregator of a learner group, that the job wants and that
 /// is not done.
-pub(super) fn is_unit(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+pub(super) fn needs_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     let is_done = || {
         let mut members = group_members(plan, &entry.name);
         entry.done && (entry.role != Role::Aggregator || members.all(|member| member.done))

@@ -52,7 +52,7 @@ pub(super) fn draft_replica(
     owner: &PlanEntry,
     queue: &str,
 ) -> Option<WorkloadDraft> {
-    let entries = unit_entries(plan, owner)?;
+    let entries = entries_of_owner(plan, owner)?;
     let template = observed.aggregator.pod_template();
     let pod_sets = build_pod_sets(&observed.job, false, entries, template)?;
     let queueing = observed.job.spec.queueing.as_ref();
@@ -85,7 +85,7 @@ pub(super) fn hash_templates(observed: &Observed, plan: &[PlanEntry]) -> Templat
 
 /// A replica, or the aggregator and all ddp learners of a learner group. `None` until its ddp
 /// learners are planned.
-pub(super) fn unit_entries<'a>(
+pub(super) fn entries_of_owner<'a>(
     plan: &'a [PlanEntry],
     owner: &'a PlanEntry,
 ) -> Option<Vec<&'a PlanEntry>> {

@@ -20,10 +20,10 @@ use super::{
     },
     admission::{find_flavors, find_template, offer},
     base_quota::{
-        clear_outdated_quota, count_base_placements, is_unit, place_without_kueue, reclaim_quota,
-        share_base_quota,
+        assign_without_kueue, clear_outdated_quota, count_base_placements, needs_quota,
+        reclaim_quota, share_base_quota,
     },
-    drafts::{draft_replica, hash_templates, replicas_have_own_quota, unit_entries},
+    drafts::{draft_replica, entries_of_owner, hash_templates, replicas_have_own_quota},
     slots::has_unknown_pod,
     waiting::{queue_others, replace_evicted},
     workloads::{base_name, delete_workloads, is_name_taken, own_workloads, workload_of},
@@ -53,7 +53,7 @@ pub fn assign_quota(
         observed.queue.api,
         QueueApi::NotServed | QueueApi::Forbidden
     ) {
-        place_without_kueue(plan, &queueing);
+        assign_without_kueue(plan, &queueing);
     }
     if is_served {
         for i in 0..plan.len() {
@@ -69,7 +69,7 @@ pub fn assign_quota(
 }
 
 fn needs_own_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
-    is_unit(plan, entry) && entry.queue.is_some()
+    needs_quota(plan, entry) && entry.queue.is_some()
 }
 
 /// Admits a replica with quota of its own, or lets it wait.
@@ -83,14 +83,14 @@ fn reconcile_own_quota(
 ) {
     let owner = plan[i].clone();
     let workload = workload_of(observed, &owner);
-    let Some(entries) = unit_entries(plan, &owner) else {
+    let Some(entries) = entries_of_owner(plan, &owner) else {
         return;
     };
     let names: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-    let is_placed = entries.iter().all(|entry| entry.placement.is_some());
+    let have_placements = entries.iter().all(|entry| entry.placement.is_some());
     let draft = || draft_replica(observed, plan, &owner, queue);
     if let Some(workload) = workload.filter(|workload| workload.is_admitted()) {
-        if is_placed && owner.queue == Some(QueueState::Admitted) {
+        if have_placements && owner.queue == Some(QueueState::Admitted) {
             return;
         }
         if draft().is_some_and(|draft| draft.summary() != workload.summary) {
@@ -187,12 +187,12 @@ fn all_pods_are_gone(
     owner: &PlanEntry,
     step: &mut Step,
 ) -> bool {
-    let place = (owner.role, owner.index);
-    let of_place = plan.iter().filter(|entry| {
+    let has_same_index = |entry: &&PlanEntry| {
         let other = group_owner_entry(plan, entry);
-        (other.role, other.index) == place
-    });
-    let names: Vec<&str> = of_place.map(|entry| entry.name.as_str()).collect();
+        (other.role, other.index) == (owner.role, owner.index)
+    };
+    let of_index = plan.iter().filter(has_same_index);
+    let names: Vec<&str> = of_index.map(|entry| entry.name.as_str()).collect();
     let is_active = |name: &&str| observed.own_pod(name).is_some_and(PodView::is_active);
     if names.iter().any(is_active) || has_unknown_pod(observed, plan) {
         return false;
@@ -337,14 +337,14 @@ fn report_ready(
     let base_is_ready = is_ready(&coordinator)
         && members
             .all(|entry| group_owner_entry(plan, entry).queue.is_some() || is_ready(&entry.name));
-    let units = plan
+    let owners = plan
         .iter()
         .filter(|entry| needs_own_quota(plan, entry))
         .filter(|owner| {
-            let entries = unit_entries(plan, owner);
+            let entries = entries_of_owner(plan, owner);
             entries.is_some_and(|entries| entries.iter().all(|entry| is_ready(&entry.name)))
         });
-    let ready = units.filter_map(|owner| workload_of(observed, owner));
+    let ready = owners.filter_map(|owner| workload_of(observed, owner));
     let ready = ready.chain(base.filter(|_| base_is_ready));
     let is_new =
         |workload: &&WorkloadView| workload.is_admitted() && !workload.is_true("PodsReady");

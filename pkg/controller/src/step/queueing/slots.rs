@@ -1,4 +1,4 @@
-//! Free places for pods in the admitted quota.
+//! Slots: each is admitted quota for one pod.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use super::{
 /// Workload and pod set.
 type SlotKey = (String, String);
 
-/// Numbers of pods that may be created. A terminating pod uses its place until it is gone, so its
+/// Numbers of pods that may be created. A terminating pod uses its slot until it is gone, so its
 /// replacement waits.
 pub struct Slots {
     /// Name of the base Workload. `None` without a queue.
@@ -27,7 +27,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// The places that the existing pods leave free.
+    /// The slots that the existing pods leave free.
     pub fn new(observed: &Observed, plan: &[PlanEntry], step: &Step) -> Self {
         let Some(queueing) = &step.status.queueing else {
             return Self {
@@ -62,7 +62,7 @@ impl Slots {
         }
     }
 
-    /// Takes a place for the pod of an entry. Returns false if there is none.
+    /// Takes a slot for the pod of an entry. Returns false if there is none.
     pub fn take(&mut self, plan: &[PlanEntry], entry: &PlanEntry, step: &Step) -> bool {
         let Some(base) = &self.base else {
             return true;
@@ -86,13 +86,13 @@ impl Slots {
 }
 
 /// Whether the quota that a pod uses is unknown: its plan entry was lost with the status, or its
-/// place was cleared by a suspension that the user took back.
+/// placement was cleared by a suspension that the user took back.
 pub(super) fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
-    let placed = plan.iter().filter(|entry| entry.placement.is_some());
-    let placed: HashSet<&str> = placed.map(|entry| entry.name.as_str()).collect();
+    let with_quota = plan.iter().filter(|entry| entry.placement.is_some());
+    let with_quota: HashSet<&str> = with_quota.map(|entry| entry.name.as_str()).collect();
     let is_replica = |pod: &&PodView| pod.role != Some(Role::Coordinator);
     let mut replicas = observed.own_pods().filter(is_replica);
-    replicas.any(|pod| pod.is_active() && !placed.contains(pod.name.as_str()))
+    replicas.any(|pod| pod.is_active() && !with_quota.contains(pod.name.as_str()))
 }
 
 fn capacities(workload: &WorkloadView, base: &str, step: &Step) -> Vec<(String, i32)> {

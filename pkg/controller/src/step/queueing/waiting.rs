@@ -3,7 +3,7 @@
 use di_api::{PlanEntry, QueueState};
 use di_plan::{StatusSizeBudget, Suffixes, replace};
 
-use super::{super::observed::Observed, base_quota::is_unit, drafts::unit_entries};
+use super::{super::observed::Observed, base_quota::needs_quota, drafts::entries_of_owner};
 
 /// Lets replicas without quota wait for quota of their own. Those that have pods, with quota of the
 /// whole job, are replaced.
@@ -13,8 +13,8 @@ pub(super) fn queue_others(
     suffixes: &mut dyn Suffixes,
 ) {
     let lacks_quota = |owner: &&PlanEntry| {
-        let entries = unit_entries(plan, owner).unwrap_or_default();
-        is_unit(plan, owner) && entries.iter().any(|entry| entry.placement.is_none())
+        let entries = entries_of_owner(plan, owner).unwrap_or_default();
+        needs_quota(plan, owner) && entries.iter().any(|entry| entry.placement.is_none())
     };
     let others = plan.iter().filter(|entry| entry.queue.is_none());
     let others: Vec<PlanEntry> = others.filter(lacks_quota).cloned().collect();
@@ -43,7 +43,7 @@ pub(super) fn replace_evicted(
 ) {
     let is_evicted = |entry: &&PlanEntry| {
         let is_waiting = entry.queue == Some(QueueState::Waiting);
-        is_waiting && is_unit(plan, entry) && has_pod(observed, plan, entry)
+        is_waiting && needs_quota(plan, entry) && has_pod(observed, plan, entry)
     };
     let evicted: Vec<PlanEntry> = plan.iter().filter(is_evicted).cloned().collect();
     if evicted.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn replace_evicted(
 
 /// Whether a replica, or any of its learner group, has a pod.
 fn has_pod(observed: &Observed, plan: &[PlanEntry], owner: &PlanEntry) -> bool {
-    let entries = unit_entries(plan, owner).unwrap_or_default();
+    let entries = entries_of_owner(plan, owner).unwrap_or_default();
     let mut entries = entries.iter();
     entries.any(|entry| entry.uid.is_some() || observed.own_pod(&entry.name).is_some())
 }

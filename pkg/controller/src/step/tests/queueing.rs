@@ -303,6 +303,10 @@ fn job_waits_while_kueue_is_not_usable() {
         running.settle();
         assert_eq!(running.status().phase, Some(Phase::Running));
         assert_eq!(running.pods.len(), 4);
+        running.job.spec.collector.as_mut().unwrap().replicas += 1;
+        run(&mut running);
+        assert_eq!(running.pods.len(), 4, "more has no quota");
+        assert_eq!(running.status().reason.as_deref(), Some(reason));
     }
     let mut world = World::new(queued_job());
     world.settle();

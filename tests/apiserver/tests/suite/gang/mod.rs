@@ -4,6 +4,7 @@ mod api_and_rights;
 mod groups;
 mod kills;
 mod placement;
+mod queues;
 mod stops;
 
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use di_apiserver_tests::{Gangs, Space, Write, wait_for_objects};
 use kube::api::DynamicObject;
 
 /// Waits until a job is not ready for this reason, and returns the message.
-async fn until_problem(space: &Space, job: &str, reason: &str) -> String {
+pub(crate) async fn until_problem(space: &Space, job: &str, reason: &str) -> String {
     let find_message = |status: &DIJobStatus| {
         let ready = find_condition(&status.conditions, ConditionType::ReplicasReady)?;
         let is_problem = ready.status == "False" && ready.reason == reason;
@@ -40,8 +41,8 @@ fn has_gang(status: &DIJobStatus, min_member: i32, placed: bool) -> bool {
     status.scheduling.as_ref().is_some_and(is_so)
 }
 
-/// Checks that the group was created before the pods, and that pods outside of the floor were
-/// created once the floor had nodes.
+/// Checks that the group was created before the pods, that pods of the floor got nodes once all of
+/// them were created, and that other pods were created once the floor had nodes.
 fn check_order(writes: &[Write], floor: &BTreeSet<String>) {
     let created = |resource: &str| {
         let creates = writes.iter().filter(|write| write.code == 201);
@@ -55,11 +56,16 @@ fn check_order(writes: &[Write], floor: &BTreeSet<String>) {
         let binding = bindings.find(|binding| binding.name == *name);
         binding.unwrap_or_else(|| panic!("{name} has no node"))
     };
+    let first_start = floor.iter().map(|name| &first_binding(name).received);
+    let first_start = first_start.min().unwrap();
     let placed = floor.iter().map(|name| &first_binding(name).answered);
     let placed = placed.max().unwrap();
     for pod in created("pods") {
         assert!(group.answered <= pod.received, "{group:?} {pod:?}");
-        let is_in_floor = floor.contains(&pod.name);
-        assert!(is_in_floor || *placed <= pod.received, "{placed} {pod:?}");
+        if floor.contains(&pod.name) {
+            assert!(pod.received <= *first_start, "{pod:?} {first_start}");
+        } else {
+            assert!(*placed <= pod.received, "{placed} {pod:?}");
+        }
     }
 }

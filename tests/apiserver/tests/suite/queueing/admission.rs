@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
 use serde_json::{json, to_value};
 
-use super::{base_workload, set_collectors, waiting_reason};
+use super::{base_workload, set_collectors, wait_until_queued, waiting_reason};
 
 #[tokio::test]
 async fn second_job_waits_until_first_has_ended() {
@@ -51,6 +51,27 @@ async fn second_job_waits_until_first_has_ended() {
     let finished = kueue.workloads().get(&base_workload(&first)).await.unwrap();
     assert_eq!(condition_reason(&finished, "Finished"), Some("Succeeded"));
     manager.stop().await;
+    kueue.check();
+}
+
+#[tokio::test]
+async fn queues_of_two_namespaces_share_one_quota() {
+    let (space, other) = (Space::new().await, Space::new().await);
+    let mut kueue = Kueue::start(&space, 3).await;
+    kueue.add_local_queue(&other.namespace).await;
+    let _kubelets = [&space, &other].map(Kubelet::running);
+    let manager = space.manager("manager");
+    let other_manager = other.manager("other");
+    space.create(&queued_job("first", 1)).await;
+    space.until_settled("first").await;
+    other.create(&queued_job("second", 1)).await;
+    wait_until_queued(&other, "second", "QueueWaiting").await;
+
+    exit(&space.pods(), "first-coordinator", 0).await;
+    other.until_settled("second").await;
+    for manager in [manager, other_manager] {
+        manager.stop().await;
+    }
     kueue.check();
 }
 

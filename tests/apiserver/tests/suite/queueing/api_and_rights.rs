@@ -1,12 +1,22 @@
 //! Clusters without Kueue's API, with an older version of it, and without the rights for it.
 
+use std::collections::BTreeMap;
+
+use di_api::{Phase, names::kueue::QUEUE_LABEL};
 use di_apiserver_tests::{
-    Kubelet, Kueue, Server, Space, grant_kueue_rights, install_kueue, queued_job,
-    queued_job_with_priority,
+    Kubelet, Kueue, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
+    condition_reason, exit, grant_kueue_rights, install_kueue, queued_job,
+    queued_job_with_priority, uninstall_kueue,
 };
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::{base_workload, wait_until_queued, waiting_reason};
+use crate::suspend::set_suspended;
 
 /// The oldest version of Kueue's API that managers use.
 const OLD_VERSION: &str = "v1beta1";
@@ -20,6 +30,21 @@ async fn server_without_kueue() -> &'static Server {
 async fn space_on(server: &'static Server) -> Space {
     let space = Space::on(server).await;
     space.without_random_faults("a failed discovery is repeated after a minute")
+}
+
+/// Removes Kueue while `early` runs, and after the steps in docs/operations.md for `late`.
+async fn remove_kueue(space: &Space, other_space: &Space) {
+    set_suspended(other_space, "late", true).await;
+    other_space.until_phase("late", Phase::Suspended).await;
+    let patch = Patch::Merge(json!({"metadata": {"labels": {(QUEUE_LABEL): null}}}));
+    let params = PatchParams::default();
+    let jobs = other_space.jobs();
+    jobs.patch("late", &params, &patch).await.unwrap();
+    uninstall_kueue(space.server).await;
+    // The API server deletes the Workloads before their definition.
+    wait_until_queued(space, "early", "QueueNotServed").await;
+    set_suspended(other_space, "late", false).await;
+    other_space.until_settled("late").await;
 }
 
 /// Takes more than a minute, since managers look for Kueue once a minute. One manager starts
@@ -66,10 +91,70 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
     assert_eq!(spec["priorityClassName"], class);
     assert_eq!(spec["priority"], 10);
     assert!(spec["priorityClassRef"].is_null(), "a field of v1beta2");
+    remove_kueue(&space, &other_space).await;
     for manager in [manager, other_manager] {
         manager.stop().await;
     }
     for kueue in [kueue, other_kueue] {
         kueue.check();
     }
+}
+
+fn is_for_workloads(request: &RecordedRequest) -> bool {
+    request.path().contains("/workloads")
+}
+
+/// UIDs of the pods of a job, by name.
+async fn pod_uids(space: &Space, job: &str) -> BTreeMap<String, Option<String>> {
+    let pods = space.pods_of(job).await.into_iter();
+    pods.map(|(name, pod)| (name, pod.uid())).collect()
+}
+
+/// Takes up to a minute, since managers look for the rights once a minute.
+#[tokio::test]
+async fn running_job_continues_while_rights_are_revoked() {
+    let space = Space::new().await;
+    let kueue = Kueue::start(&space, 3).await;
+    let _kubelet = Kubelet::running(&space);
+    let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
+    let manager = Manager::start(proxy.client());
+    let job = space.create(&queued_job("job", 1)).await;
+    space.until_settled("job").await;
+    let base = base_workload(&job);
+    // The last write to its Workload for now.
+    kueue
+        .until_workload(&base, "its pods are ready", |workload| {
+            condition_reason(workload, "PodsReady") == Some("Started")
+        })
+        .await;
+    let pods = pod_uids(&space, "job").await;
+
+    proxy.set_rule(|request| {
+        if is_for_workloads(request) {
+            ProxyAction::Rejected(403)
+        } else {
+            ProxyAction::Served
+        }
+    });
+    // The API server keeps open watches despite revoked rights, so expire them.
+    proxy.set_watches_of("workloads", WatchMode::Expired);
+    space.create(&queued_job("next", 0)).await;
+    wait_until_queued(&space, "next", "QueueForbidden").await;
+    let status = space.until_settled("job").await;
+    assert_eq!(status.queueing.unwrap().workload, base);
+    assert_eq!(status.reason, None);
+    assert_eq!(pod_uids(&space, "job").await, pods);
+
+    proxy.set_watches(WatchMode::Flow);
+    proxy.set_rule(|_| ProxyAction::Served);
+    space.until_settled("next").await;
+    assert_eq!(pod_uids(&space, "job").await, pods);
+    exit(&space.pods(), "job-coordinator", 0).await;
+    kueue
+        .until_workload(&base, "it is finished", |workload| {
+            condition_reason(workload, "Finished") == Some("Succeeded")
+        })
+        .await;
+    manager.stop().await;
+    kueue.check();
 }

@@ -3,7 +3,9 @@
 mod admission;
 mod api_and_rights;
 mod kills;
+mod pod_sets;
 mod preemption;
+mod reclaimed_quota;
 mod requested_replicas;
 mod stops;
 
@@ -30,7 +32,7 @@ fn waiting_reason(status: &DIJobStatus) -> Option<(&str, &str)> {
 }
 
 /// Waits until a job is in phase Queued for this reason and has no pods, and returns its status.
-async fn wait_until_queued(space: &Space, job: &str, reason: &str) -> DIJobStatus {
+pub(crate) async fn wait_until_queued(space: &Space, job: &str, reason: &str) -> DIJobStatus {
     let is_queued = |status: &DIJobStatus| {
         let waiting = waiting_reason(status).map(|(reason, _)| reason);
         status.phase == Some(Phase::Queued)
