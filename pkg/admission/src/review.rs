@@ -151,7 +151,7 @@ fn admit(
         mut warnings,
     } = result;
     if let Some(ValidObject::DIJob(job)) = &object {
-        warnings.extend(gang_problem(job, gang));
+        warnings.extend(gang_problem(job, gang, None));
     }
     if !faults.is_empty() {
         let invalid = status::invalid_object(&request, &faults);

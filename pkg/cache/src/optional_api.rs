@@ -13,7 +13,8 @@ use kube::{
     },
 };
 use tokio::{
-    sync::{mpsc, watch},
+    select,
+    sync::{Notify, mpsc, watch},
     time::{sleep, timeout},
 };
 use tracing::warn;
@@ -41,6 +42,8 @@ pub struct OptionalCache<T, V> {
     /// The objects. Complete while the API is [served](OptionalApi::Served).
     pub objects: ObjectCache<T>,
     api: watch::Sender<OptionalApi<V>>,
+    /// Notified when a write shows that the API is no longer served.
+    removed: Notify,
 }
 
 /// Whether an API can be used.
@@ -62,6 +65,7 @@ impl<T, V> Default for OptionalCache<T, V> {
         Self {
             objects: ObjectCache::default(),
             api: watch::Sender::new(OptionalApi::Unknown),
+            removed: Notify::new(),
         }
     }
 }
@@ -75,6 +79,12 @@ impl<T, V: Copy + PartialEq> OptionalCache<T, V> {
     /// A receiver that is notified when [`api`](Self::api) changes.
     pub fn subscribe_api(&self) -> watch::Receiver<OptionalApi<V>> {
         self.api.subscribe()
+    }
+
+    /// Reports that the API server no longer serves the API. A watch that runs may notice it only
+    /// after minutes.
+    pub fn report_removed(&self) {
+        self.removed.notify_waiters();
     }
 
     /// Sets the API to served, for tests.
@@ -186,7 +196,14 @@ where
     let events = watcher(api, watch_config().labels(labels::SELECTOR));
     let events = events.backoff(WatchBackoff::default());
     pin_mut!(events);
-    while let Some(event) = events.next().await {
+    loop {
+        let event = select! {
+            event = events.next() => event,
+            () = cache.removed.notified() => return OptionalApi::NotServed,
+        };
+        let Some(event) = event else {
+            return OptionalApi::Unknown;
+        };
         let event = match event {
             Ok(event) => event,
             Err(error) => {
@@ -210,7 +227,6 @@ where
             }
         }
     }
-    OptionalApi::Unknown
 }
 
 /// The `ApiResource` of a kind.
@@ -226,7 +242,8 @@ fn end_of_watch<V>(error: &watcher::Error) -> Option<OptionalApi<V>> {
         return None;
     };
     match source {
-        kube::Error::Api(status) if status.is_not_found() => Some(OptionalApi::NotServed),
+        // `is_not_found` needs a reason, which this response lacks if the definition was deleted.
+        kube::Error::Api(status) if status.code == 404 => Some(OptionalApi::NotServed),
         kube::Error::Api(status) if status.is_forbidden() => Some(OptionalApi::Forbidden),
         _ => None,
     }

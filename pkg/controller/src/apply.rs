@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use di_api::Reason;
 use di_cache::Key;
+use di_plan::PodBuilder;
 use futures::{FutureExt, future::join_all};
 use rand::seq::SliceRandom;
 use tokio::sync::Semaphore;
@@ -89,10 +90,13 @@ pub(crate) async fn apply_actions<'a>(
     let (services, mut others): (Vec<_>, Vec<_>) = others
         .into_iter()
         .partition(|action| matches!(action, Action::CreateService(_)));
+    let aggregator = context.aggregators.template_for(&key.0);
+    let build = &context.settings.build;
     let sender = Sender {
         context,
         key,
         persisted,
+        pods: PodBuilder::new(&persisted.job, aggregator.pod_template(), build),
         has_failed: context.backoff.has_failed(key),
         permits: Semaphore::new(PARALLEL_REQUESTS),
     };
@@ -118,6 +122,7 @@ struct Sender<'a> {
     context: &'a Context,
     key: &'a Key,
     persisted: &'a Persisted,
+    pods: PodBuilder<'a>,
     /// True if the last reconcile of the job failed.
     has_failed: bool,
     permits: Semaphore,
@@ -163,7 +168,7 @@ impl Sender<'_> {
         if is_stopped.load(Ordering::Relaxed) {
             return None;
         }
-        let result = send_action(context, job, self.key, action).await;
+        let result = send_action(context, &self.pods, job, self.key, action).await;
         let stops = |error: &Error| stops_similar(action, error);
         if result.as_ref().is_err_and(stops) {
             is_stopped.store(true, Ordering::Relaxed);

@@ -218,19 +218,21 @@ impl Error {
 
     /// Maps "not found" in the response to a write of the job itself to [`Error::JobGone`].
     pub(crate) fn map_job_not_found(self) -> Self {
-        // For a kind that is not served the API server returns 404 without a name.
-        let is_job_gone = |status: &Status| {
-            let has_name = status
-                .details
-                .as_ref()
-                .is_some_and(|details| !details.name.is_empty());
-            status.is_not_found() && has_name
-        };
-        if self.api_status().is_some_and(is_job_gone) {
+        let is_not_found = self.api_status().is_some_and(Status::is_not_found);
+        if is_not_found && !self.is_kind_not_served() {
             Self::JobGone
         } else {
             self
         }
+    }
+
+    /// Returns true if the API server does not serve the kind: then it returns 404 without a name.
+    pub(crate) fn is_kind_not_served(&self) -> bool {
+        self.api_status().is_some_and(|status| {
+            let mut details = status.details.iter();
+            // `is_not_found` needs a reason, and the text of this response has none.
+            status.code == 404 && details.all(|details| details.name.is_empty())
+        })
     }
 
     /// Returns true if a write may have succeeded although no success was returned.
@@ -385,5 +387,11 @@ mod tests {
         let not_served =
             json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {}});
         assert!(!rejected(&not_served).map_job_not_found().is_terminal());
+        // The response for a kind whose definition was deleted.
+        let no_page = json!({"status": "Failure", "reason": "Failed to parse error data", "code": 404, "message": "404 page not found"});
+        for (response, expected) in [(not_found, false), (not_served, true), (no_page, true)] {
+            let error = rejected(&response);
+            assert_eq!(error.is_kind_not_served(), expected, "{error:?}");
+        }
     }
 }

@@ -12,6 +12,6 @@ mod tests;
 
 pub use floor::floor_members;
 pub use groups::{group_name, group_size_patch, leave_group_patch, new_group};
-pub(crate) use pods::add_to_gang;
+pub(crate) use pods::Gang;
 pub use scheduler::{GangScheduler, GroupKind, gang_problem};
 pub use setting::GangSetting;

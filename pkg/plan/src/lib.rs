@@ -35,7 +35,7 @@ pub use ops::{
     propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
     scale_down_order, scale_down_requested, sync_declared, trim_history,
 };
-pub use pod::build_pod;
+pub use pod::{PodBuilder, build_pod};
 pub use ports::port_of_entry;
 pub use queueing::{
     FlavorView, KueueVersion, PlacementConflict, PodSet, Priority, StatusPatch, WorkloadDraft,

@@ -165,7 +165,7 @@ async fn changed_objects_are_printed_in_the_output_format() {
     let install = plugin
         .run(&["install", "--dry-run=client", "-o=yaml"])
         .await;
-    assert_eq!(install.stdout.matches("\n---\n").count(), 17, "{install}");
+    assert_eq!(install.stdout.matches("\n---\n").count(), 19, "{install}");
 }
 
 #[tokio::test]

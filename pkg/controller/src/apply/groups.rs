@@ -31,6 +31,9 @@ pub(super) async fn create_group(
         return Ok(false);
     };
     let created = create_or_get(context, &api, RESOURCE, &group).await;
+    if created.as_ref().is_err_and(Error::is_kind_not_served) {
+        context.groups.report_removed();
+    }
     let created = created.map_err(|error| error.map_gang_forbidden(scheduler))?;
     let Some((found, is_new)) = created else {
         let (kind, name) = (GroupKind::KIND, group.name_any());
@@ -86,7 +89,7 @@ pub(super) async fn delete_group(
     Ok(deleted)
 }
 
-/// Removes a pod from its group. Returns false if the pod does not exist.
+/// Removes a pod from its group. Returns false if the pod does not exist or stays.
 pub(super) async fn leave_group(
     context: &Context,
     key: &Key,
@@ -103,10 +106,13 @@ pub(super) async fn leave_group(
     let call = api.patch(name, &params, &patch);
     let written = context.write("patch", "pods", operation, call).await;
     let written = ignore_not_found(written)?;
-    if let Some(view) = written.as_ref().and_then(PodView::new) {
-        context.pods.record_write(view);
-    }
-    Ok(written.is_some())
+    let Some(view) = written.as_ref().and_then(PodView::new) else {
+        return Ok(false);
+    };
+    // A pod of another scheduler, which the orchestrator used before, stays in its group.
+    let has_left = !view.in_gang;
+    context.pods.record_write(view);
+    Ok(has_left)
 }
 
 /// Adds the UID of the object to a merge patch. The API server rejects a patch with the UID of

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use di_api::{DIJob, PlanEntry};
 use di_cache::Key;
 use di_plan::{
-    IMMEDIATE_DEADLINE_SECONDS, NewPod, PodView, ServiceView, build_pod, build_service,
+    IMMEDIATE_DEADLINE_SECONDS, NewPod, PodBuilder, PodView, ServiceView, build_service,
     controlling_job,
 };
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -27,12 +27,13 @@ use crate::{Action, Error, context::Context, error::Result};
 /// Sends an action. Returns true if it changed anything.
 pub(super) async fn send_action(
     context: &Context,
+    pods: &PodBuilder<'_>,
     job: &DIJob,
     key: &Key,
     action: &Action,
 ) -> Result<bool> {
     match action {
-        Action::CreatePod(entry) => create_pod(context, job, key, entry).await,
+        Action::CreatePod(entry) => create_pod(context, pods, job, key, entry).await,
         Action::CreateService(entry) => {
             let record = |service: &Service| {
                 let view = ServiceView::new(service).filter(|view| view.owner == job.uid())?;
@@ -93,10 +94,14 @@ where
     Api::namespaced(context.client.clone(), &key.0)
 }
 
-async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
-    let aggregator = context.aggregators.template_for(&key.0);
-    let settings = &context.settings.build;
-    let Some(pod) = build_pod(job, entry, aggregator.pod_template(), settings) else {
+async fn create_pod(
+    context: &Context,
+    pods: &PodBuilder<'_>,
+    job: &DIJob,
+    key: &Key,
+    entry: &PlanEntry,
+) -> Result<bool> {
+    let Some(pod) = pods.build_pod(entry) else {
         // The role was removed from the spec, or the AggregatorConfig deleted. The next step
         // reports it.
         return Ok(false);

@@ -8,7 +8,7 @@ use di_api::{DIJob, Origin, PlanEntry, Role};
 use di_fixtures::{ApiServerMock, Job, MockRequest, Reply, template};
 use di_plan::{
     GangScheduler, KueueVersion, PodView, ServiceView, WorkloadDraft, WorkloadView, build_pod,
-    build_service, patch_pods_ready,
+    build_service, new_group, patch_pods_ready,
 };
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -287,6 +287,26 @@ async fn existing_object_without_label_is_deleted() {
         );
         assert_eq!(error.reason(), Reason::PreviousJobTerminating);
     }
+}
+
+#[tokio::test]
+async fn own_group_without_labels_is_taken() {
+    let (job, key) = job();
+    let scheduler = GangScheduler::Volcano;
+    let mut group = new_group(&job, &scheduler, 2).unwrap();
+    group.metadata.labels = None;
+    let group = json!(group);
+    let mut context = context_with(ApiServerMock::client(move |request| match request.method {
+        Method::GET => Reply::Object(200, group.clone()),
+        _ => Reply::status(409, "AlreadyExists", ""),
+    }));
+    context.settings.build.gang = Some(scheduler);
+    context.groups.serve(());
+    let create = Action::CreateGroup { min_member: 2 };
+    assert!(!apply(&context, &job, &key, &[create]).await.unwrap());
+    let groups = context.groups.objects.list_by_job(&key);
+    let sizes: Vec<_> = groups.iter().map(|group| group.min_member).collect();
+    assert_eq!(sizes, [2]);
 }
 
 #[tokio::test]

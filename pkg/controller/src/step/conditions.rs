@@ -59,8 +59,8 @@ fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
         .or_else(|| queueing::waiting_problem(observed, status));
     let reason = problem.as_ref().map(|(reason, _)| *reason);
     let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
-    let no_gang = gang::missing_gang(observed, status);
-    let no_gang_reason = no_gang.as_ref().map(|_| Reason::NoGangScheduler);
+    let no_gang = gang::missing_gang(observed, status, &status.plan);
+    let no_gang_reason = no_gang.as_ref().map(|(reason, _)| *reason);
     let reason = reason.or(node_lost).or(no_gang_reason);
     status.reason = reason.map(|reason| reason.to_string());
     set_replicas_ready(observed, status, problem, no_gang);
@@ -211,7 +211,7 @@ fn set_replicas_ready(
     observed: &Observed,
     status: &mut DIJobStatus,
     problem: Option<(Reason, String)>,
-    no_gang: Option<String>,
+    no_gang: Option<(Reason, String)>,
 ) {
     if status.phase.is_none() && problem.is_none() {
         return;
@@ -230,7 +230,7 @@ fn set_replicas_ready(
         (_, None, _) if status.phase == Some(Phase::Suspended) => {
             (false, Reason::Suspended, SUSPENDED_MESSAGE.to_owned())
         }
-        (first, None, Some(message)) => (first.is_none(), Reason::NoGangScheduler, message),
+        (first, None, Some((reason, message))) => (first.is_none(), reason, message),
         (None, None, None) => (
             true,
             Reason::AllReady,

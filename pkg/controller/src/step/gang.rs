@@ -2,16 +2,18 @@
 //! The other pods, the overflow, are created once all of these have had nodes.
 //! See docs/decisions/0038.
 
+mod lookup;
+mod problems;
+
 use std::collections::BTreeSet;
 
-use di_api::{DIJobStatus, Phase, PlanEntry, Reason, SchedulingStatus, names};
+use di_api::{DIJobStatus, Phase, PlanEntry, SchedulingStatus, names};
 use di_cache::OptionalApi;
-use di_plan::{
-    GangScheduler, GroupView, PodPhase, PodView, floor_members, gang_problem, group_name,
-    leave_group_patch,
-};
+use di_plan::{GangScheduler, PodPhase, PodView, group_name, leave_group_patch};
 use kube::ResourceExt;
 
+use self::lookup::{find_floor, find_group, floor_pods, has_gang, is_own, is_placed, runs_on_node};
+pub(super) use self::problems::{missing_gang, waiting_problem};
 use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step},
@@ -51,8 +53,8 @@ pub(super) fn reconcile_gang<'a>(
     plan: &'a [PlanEntry],
     step: &mut Step,
 ) -> GangGate<'a> {
-    if !has_gang(observed, &step.status) {
-        warn_without_gang(observed, step);
+    if !has_gang(observed, &step.status, plan) {
+        warn_without_gang(observed, plan, step);
         step.status.scheduling = None;
         return GangGate::OPEN;
     }
@@ -71,7 +73,8 @@ pub(super) fn reconcile_gang<'a>(
         remove_failed_pods(observed, step);
     }
     // Until the floor is known, it is not known whether a replica belongs to it.
-    let floor_is_open = floor.is_some() && may_create_floor(observed, &step.status);
+    let may_be_known = floor.is_some() || is_placed(&step.status);
+    let floor_is_open = may_be_known && may_create_floor(observed, &step.status);
     if !floor_is_open {
         step.actions.retain(|action| !action.creates_coordinator());
     }
@@ -87,6 +90,11 @@ fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
     let Some(scheduling) = &status.scheduling else {
         return false;
     };
+    // A scheduler may count terminating pods of the last start as placed.
+    let is_terminating = |pod: &PodView| pod.in_gang && pod.deleting;
+    if !scheduling.placed && observed.own_pods().any(is_terminating) {
+        return false;
+    }
     if observed.gang.api != OptionalApi::Served(()) {
         // A gang that was placed has a group.
         return scheduling.placed;
@@ -111,153 +119,6 @@ pub(super) fn delete_groups(observed: &Observed, step: &mut Step) {
     let groups = observed.gang.groups.iter();
     let deleted = groups.filter(|group| is_own(observed, group) && !group.deleting);
     step.actions.extend(deleted.map(Action::delete_group));
-}
-
-/// Returns why a job runs without the gang that it asks for.
-pub(super) fn missing_gang(observed: &Observed, status: &DIJobStatus) -> Option<String> {
-    if !asks_for_gang(observed) || must_have_no_pods(observed, status) || has_gang(observed, status)
-    {
-        return None;
-    }
-    let scheduler = observed.gang.scheduler.as_ref();
-    let kind = scheduler.and_then(GangScheduler::group_kind);
-    let not_served = kind.filter(|_| observed.gang.api == OptionalApi::NotServed);
-    let problem = gang_problem(&observed.job, scheduler).or_else(|| {
-        let version = not_served?.api_version();
-        Some(format!(
-            "spec.scheduling.gang has no effect: the cluster does not serve PodGroups of {version}"
-        ))
-    });
-    Some(problem.unwrap_or_else(|| {
-        "spec.scheduling.gang has no effect until the job is suspended and resumed: its pods were created without a gang".to_owned()
-    }))
-}
-
-/// Returns reason and message if the pods of the gang have no nodes yet.
-pub(super) fn waiting_problem(
-    observed: &Observed,
-    status: &DIJobStatus,
-) -> Option<(Reason, String)> {
-    if must_have_no_pods(observed, status) || !has_gang(observed, status) {
-        return None;
-    }
-    let scheduler = observed.gang.scheduler.as_ref()?;
-    let is_placed = is_placed(status);
-    match observed.gang.api {
-        OptionalApi::Forbidden if !is_placed => {
-            let message = format!(
-                "the orchestrator may not use PodGroups; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
-            );
-            return Some((Reason::GangForbidden, message));
-        }
-        OptionalApi::Served(()) => {}
-        _ => return None,
-    }
-    match find_group(observed) {
-        Some(group) if !is_own(observed, group) => {
-            let message = format!(
-                "PodGroup {} exists and does not belong to this job; delete it",
-                group.name
-            );
-            return Some((Reason::GangNameTaken, message));
-        }
-        Some(group) if group.deleting => {
-            let message = format!("PodGroup {} is being deleted", group.name);
-            return Some((Reason::GangWaiting, message));
-        }
-        _ if is_placed => return None,
-        _ => {}
-    }
-    let floor = find_floor(observed, &status.plan)?;
-    let placed = floor_pods(observed, &floor).filter(|pod| pod.is_some_and(runs_on_node));
-    let message = format!(
-        "gang: {} of {} placed{}",
-        placed.count(),
-        floor.len() + 1,
-        describe_shortage(observed, &floor)
-    );
-    Some((Reason::GangWaiting, message))
-}
-
-/// Returns the resources that nodes lack for the floor, else the first message of the scheduler.
-fn describe_shortage(observed: &Observed, floor: &BTreeSet<&str>) -> String {
-    let pods = floor_pods(observed, floor).flatten();
-    let pods = pods.filter(|pod| pod.is_active() && !pod.deleting);
-    let messages: Vec<&str> = pods
-        .filter_map(|pod| pod.scheduled.as_ref().err())
-        .map(String::as_str)
-        .collect();
-    let resources: BTreeSet<&str> = messages
-        .iter()
-        .flat_map(|message| message.split("Insufficient ").skip(1))
-        .filter_map(|rest| rest.split_whitespace().next())
-        .map(|name| name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
-        .collect();
-    if resources.is_empty() {
-        let first = messages.first();
-        return first.map_or(String::new(), |message| format!(": {message}"));
-    }
-    let resources: Vec<_> = resources.into_iter().collect();
-    format!(", waiting for {}", resources.join(", "))
-}
-
-/// Returns true if the job must have no pods now.
-fn must_have_no_pods(observed: &Observed, status: &DIJobStatus) -> bool {
-    let waits_in_queue = observed.job.queue_name().is_some() && status.queueing.is_none();
-    observed.job.spec.suspend || waits_in_queue
-}
-
-fn asks_for_gang(observed: &Observed) -> bool {
-    let scheduling = observed.job.spec.scheduling.as_ref();
-    scheduling.is_some_and(|scheduling| scheduling.gang.is_some())
-}
-
-/// Returns true if the job has a gang, or waits for one.
-///
-/// A gang that exists is kept when the spec changes, as its pods know their group. A job with pods
-/// outside of a gang gets none: its group would lack these pods, and never be placed.
-fn has_gang(observed: &Observed, status: &DIJobStatus) -> bool {
-    let gang = &observed.gang;
-    let is_usable = gang.scheduler.is_some() && gang.api != OptionalApi::NotServed;
-    let is_outside = |pod: &PodView| !pod.in_gang && pod.is_active() && !pod.deleting;
-    is_usable
-        && (status.scheduling.is_some()
-            || wants_gang(observed) && !observed.own_pods().any(is_outside))
-}
-
-/// Returns true if the job asks for a gang that the scheduler can place.
-fn wants_gang(observed: &Observed) -> bool {
-    let scheduler = observed.gang.scheduler.as_ref();
-    asks_for_gang(observed) && gang_problem(&observed.job, scheduler).is_none()
-}
-
-fn is_placed(status: &DIJobStatus) -> bool {
-    let scheduling = status.scheduling.as_ref();
-    scheduling.is_some_and(|scheduling| scheduling.placed)
-}
-
-/// Returns the names of the replicas in the floor: none if the job does not ask for a gang any
-/// more. `None` until all of its pods are known.
-fn find_floor<'a>(observed: &Observed, plan: &'a [PlanEntry]) -> Option<BTreeSet<&'a str>> {
-    if wants_gang(observed) {
-        floor_members(&observed.job, plan)
-    } else {
-        Some(BTreeSet::new())
-    }
-}
-
-/// Returns the pods of the floor, the coordinator first. `None` for a pod that does not exist.
-fn floor_pods<'a>(
-    observed: &'a Observed,
-    floor: &'a BTreeSet<&str>,
-) -> impl Iterator<Item = Option<&'a PodView>> {
-    let coordinator = names::coordinator_name(&observed.job.name_any());
-    let replicas = floor.iter().map(move |name| observed.own_pod(name));
-    std::iter::once(observed.own_pod(&coordinator)).chain(replicas)
-}
-
-fn runs_on_node(pod: &PodView) -> bool {
-    pod.is_on_node() && pod.is_active() && !pod.deleting
 }
 
 /// Returns the gang of a lost status from its group, if the gang was placed.
@@ -352,20 +213,9 @@ fn needs_group(observed: &Observed) -> bool {
     scheduler.and_then(GangScheduler::group_kind).is_some()
 }
 
-/// Returns the group with the name of the job's group. It may belong to another owner.
-fn find_group(observed: &Observed) -> Option<&GroupView> {
-    let name = group_name(&observed.job);
-    let mut groups = observed.gang.groups.iter();
-    groups.find(|group| group.name == name)
-}
-
-fn is_own(observed: &Observed, group: &GroupView) -> bool {
-    group.owner.as_deref() == Some(observed.job_uid())
-}
-
 /// Warns once, at the start of a job or when it loses its gang.
-fn warn_without_gang(observed: &Observed, step: &mut Step) {
-    let Some(message) = missing_gang(observed, &step.status) else {
+fn warn_without_gang(observed: &Observed, plan: &[PlanEntry], step: &mut Step) {
+    let Some((reason, message)) = missing_gang(observed, &step.status, plan) else {
         return;
     };
     let is_new = observed.job.status.as_ref().is_none_or(|old| {
@@ -373,7 +223,6 @@ fn warn_without_gang(observed: &Observed, step: &mut Step) {
         old.scheduling.is_some() || is_paused || !has_started(old)
     });
     if is_new {
-        step.events
-            .push(EventRecord::warning(Reason::NoGangScheduler, message));
+        step.events.push(EventRecord::warning(reason, message));
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct ObservedGang {
     pub scheduler: Option<GangScheduler>,
     /// Whether its groups can be used. Served if it needs none.
     pub api: GroupApi,
-    /// Groups with the labels of the job. Some may belong to other jobs.
+    /// Groups that the job owns, or that have its label. Some may belong to other jobs.
     pub groups: Vec<GroupView>,
 }
 

@@ -72,13 +72,17 @@ pub(super) fn waiting_problem(
         let is_shown = !observed.job.spec.suspend;
         return is_shown.then(|| (reason, admitted.message.clone()));
     }
-    let is_waiting = |entry: &&PlanEntry| {
-        entry.is_wanted() && !entry.done && entry.queue == Some(QueueState::Waiting)
+    let api_problem = describe_api(observed, queue);
+    // Without Kueue, a new replica is not known to need quota of its own.
+    let lacks_quota = |entry: &PlanEntry| match entry.queue {
+        None => api_problem.is_some() && entry.placement.is_none(),
+        Some(state) => state == QueueState::Waiting,
     };
+    let is_waiting = |entry: &&PlanEntry| entry.is_wanted() && !entry.done && lacks_quota(entry);
     let mut waiting = status.plan.iter().filter(is_waiting);
     let first = waiting.next()?;
-    if let Some((reason, why)) = describe_api(observed, queue) {
-        return Some((reason, format!("{} waits for quota: {why}", first.name)));
+    if let Some((reason, why)) = &api_problem {
+        return Some((*reason, format!("{} waits for quota: {why}", first.name)));
     }
     let workload = workload_of(observed, group_owner_entry(&status.plan, first));
     if let Some(conflict) = workload.and_then(find_conflict) {

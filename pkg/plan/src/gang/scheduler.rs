@@ -1,6 +1,6 @@
 use std::{fmt, str::FromStr};
 
-use di_api::{DIJob, Role};
+use di_api::{DIJob, PodTemplate, Role, names};
 
 /// `schedulerName` of coscheduling in its own manifests.
 const COSCHEDULING_NAME: &str = "scheduler-plugins-scheduler";
@@ -108,7 +108,13 @@ impl fmt::Display for GangScheduler {
 }
 
 /// Why the job runs without a gang although it asks for one. `None` if it has one, or asks for none.
-pub fn gang_problem(job: &DIJob, scheduler: Option<&GangScheduler>) -> Option<String> {
+///
+/// `aggregator` is the template of aggregators, if it is known and the job has aggregators.
+pub fn gang_problem(
+    job: &DIJob,
+    scheduler: Option<&GangScheduler>,
+    aggregator: Option<&PodTemplate>,
+) -> Option<String> {
     let scheduling = job.spec.scheduling.as_ref()?;
     scheduling.gang.as_ref()?;
     let Some(scheduler) = scheduler else {
@@ -124,12 +130,18 @@ pub fn gang_problem(job: &DIJob, scheduler: Option<&GangScheduler>) -> Option<St
         );
     }
     let needed = scheduler.scheduler_name().unwrap_or("default-scheduler");
-    Role::DECLARED.into_iter().find_map(|role| {
-        let template = job.spec.declared(role)?.template;
+    let templates = Role::DECLARED.into_iter();
+    let templates = templates.filter_map(|role| Some((role, job.spec.declared(role)?.template)));
+    let aggregator = aggregator.map(|template| (Role::Aggregator, template));
+    templates.chain(aggregator).find_map(|(role, template)| {
         let own = template.part("spec")["schedulerName"].as_str()?;
         (!own.is_empty() && own != needed).then(|| {
+            let object = match role {
+                Role::Aggregator => format!(" of AggregatorConfig {}", names::AGGREGATOR_CONFIG),
+                _ => String::new(),
+            };
             format!(
-                "spec.scheduling.gang has no effect: spec.{role}.template.spec.schedulerName is {own}, and the gang scheduler is {needed}"
+                "spec.scheduling.gang has no effect: spec.{role}.template.spec.schedulerName{object} is {own}, and the gang scheduler is {needed}"
             )
         })
     })

@@ -195,11 +195,20 @@ fn gang_needs_a_scheduler_that_all_templates_use() {
         let asked = json!({"collector": template, "scheduling": {"gang": {}}});
         let job = Job::test().collectors(1).spec(asked).build();
         let parsed: Option<GangScheduler> = scheduler.parse().ok();
-        let problem = gang_problem(&job, parsed.as_ref());
+        let problem = gang_problem(&job, parsed.as_ref(), None);
         assert_eq!(problem, expected, "{scheduler} {own}");
     }
     let asks_for_none = Job::test().spec(json!({"scheduling": {"queue": "q"}}));
-    assert_eq!(gang_problem(&asks_for_none.build(), None), None);
+    assert_eq!(gang_problem(&asks_for_none.build(), None, None), None);
+
+    let job = job_with_gang(&json!({}));
+    for (own, is_problem) in [("", false), ("volcano", false), ("other", true)] {
+        let template: PodTemplate =
+            serde_json::from_value(json!({"spec": {"schedulerName": own}})).unwrap();
+        let problem = gang_problem(&job, Some(&GangScheduler::Volcano), Some(&template));
+        let expected = "spec.scheduling.gang has no effect: spec.aggregator.template.spec.schedulerName of AggregatorConfig aggregator-config is other, and the gang scheduler is volcano";
+        assert_eq!(problem.as_deref(), is_problem.then_some(expected), "{own}");
+    }
 }
 
 /// A job with a floor of five pods: the coordinator, a collector, and a learner group of three.

@@ -1,7 +1,7 @@
 use di_api::names;
 use kube::{ResourceExt, core::DynamicObject};
 
-use super::owner::controlling_job;
+use super::owner::job_reference;
 
 /// The part of a PodGroup of a gang scheduler that this crate needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct GroupView {
     pub uid: String,
     /// Version of the object, for writes.
     pub resource_version: String,
-    /// Name of the job, from the job label.
+    /// Name of the job that is its controller, else from the job label.
     pub job: String,
     /// UID of the `DIJob` that is its controller.
     pub owner: Option<String>,
@@ -25,9 +25,12 @@ pub struct GroupView {
 }
 
 impl GroupView {
-    /// The view of a group; `None` if it has no job label.
+    /// The view of a group; `None` if no job is its controller and it has no job label.
     pub fn new(group: &DynamicObject) -> Option<Self> {
-        let job = group.labels().get(names::labels::JOB)?.clone();
+        let owner = job_reference(group);
+        // The owner cannot be lost by a change of labels.
+        let job = owner.map(|owner| &owner.name);
+        let job = job.or_else(|| group.labels().get(names::labels::JOB))?;
         let spec = &group.data["spec"];
         // The second field is that of Kubernetes' own groups.
         let min_count = &spec["schedulingPolicy"]["gang"]["minCount"];
@@ -37,8 +40,8 @@ impl GroupView {
             namespace: group.namespace().unwrap_or_default(),
             uid: group.uid().unwrap_or_default(),
             resource_version: group.resource_version().unwrap_or_default(),
-            job,
-            owner: controlling_job(group),
+            job: job.clone(),
+            owner: owner.map(|owner| owner.uid.clone()),
             deleting: group.metadata.deletion_timestamp.is_some(),
             min_member: i32::try_from(min_member.unwrap_or(0)).unwrap_or(i32::MAX),
         })

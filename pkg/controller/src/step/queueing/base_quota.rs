@@ -31,15 +31,17 @@ pub(super) fn reclaim_quota(
     let active = count_pod_sets(queueing, plan.iter().filter(is_active));
     // The replicas of a lost status, and those without a placement yet, get theirs first; also the
     // ddp learners that are not planned until the nodes are known.
-    let all_have_quota = plan
-        .iter()
-        .filter(|entry| needs_quota(plan, entry))
-        .all(|owner| {
-            let entries = entries_of_owner(plan, owner);
-            let have_placements =
-                |entries: Vec<&PlanEntry>| entries.iter().all(|e| e.placement.is_some());
-            owner.queue.is_some() || entries.is_some_and(have_placements)
-        });
+    let all_have_quota = || {
+        plan.iter()
+            .filter(|entry| needs_quota(plan, entry))
+            .all(|owner| {
+                let entries = entries_of_owner(plan, owner);
+                let have_placements =
+                    |entries: Vec<&PlanEntry>| entries.iter().all(|e| e.placement.is_some());
+                owner.queue.is_some() || entries.is_some_and(have_placements)
+            })
+    };
+    let may_reclaim = !has_unknown_pod(observed, plan) && all_have_quota();
     let assignments = base
         .admission
         .iter()
@@ -52,7 +54,7 @@ pub(super) fn reclaim_quota(
         let known = reclaimed.entry(name.to_owned()).or_default();
         let stored = base.reclaimable.get(name).copied().unwrap_or(0);
         *known = stored.max(*known);
-        if all_have_quota {
+        if may_reclaim {
             *known = unused.max(*known);
         }
     }
@@ -220,6 +222,16 @@ fn members_with_quota(plan: &[PlanEntry]) -> Vec<&PlanEntry> {
 /// Whether an entry uses quota of the whole job.
 fn is_in_base(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     entry.placement.is_some() && group_owner_entry(plan, entry).queue.is_none()
+}
+
+/// Whether the quota that a pod uses is unknown: its plan entry was lost with the status, or its
+/// placement was cleared by a suspension that the user took back.
+pub(super) fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
+    let with_quota = plan.iter().filter(|entry| entry.placement.is_some());
+    let with_quota: HashSet<&str> = with_quota.map(|entry| entry.name.as_str()).collect();
+    let is_replica = |pod: &&PodView| pod.role != Some(Role::Coordinator);
+    let mut replicas = observed.own_pods().filter(is_replica);
+    replicas.any(|pod| pod.is_active() && !with_quota.contains(pod.name.as_str()))
 }
 
 /// Number of the placements of the whole job. They come before those of single replicas.

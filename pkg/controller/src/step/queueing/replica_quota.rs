@@ -20,11 +20,10 @@ use super::{
     },
     admission::{find_flavors, find_template, offer},
     base_quota::{
-        assign_without_kueue, clear_outdated_quota, count_base_placements, needs_quota,
-        reclaim_quota, share_base_quota,
+        assign_without_kueue, clear_outdated_quota, count_base_placements, has_unknown_pod,
+        needs_quota, reclaim_quota, share_base_quota,
     },
     drafts::{draft_replica, entries_of_owner, hash_templates, replicas_have_own_quota},
-    slots::has_unknown_pod,
     waiting::{queue_others, replace_evicted},
     workloads::{base_name, delete_workloads, is_name_taken, own_workloads, workload_of},
 };

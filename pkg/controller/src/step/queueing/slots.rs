@@ -1,14 +1,14 @@
 //! Slots: each is admitted quota for one pod.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use di_api::{PlanEntry, Role};
+use di_api::PlanEntry;
 use di_cache::QueueApi;
 use di_plan::{PodView, WorkloadView, replica_workload_name};
 
 use super::{
     super::{learner_groups::group_owner_entry, observed::Observed, outcome::Step},
-    base_quota::placement_of,
+    base_quota::{has_unknown_pod, placement_of},
     workloads::{base_name, own_workloads},
 };
 
@@ -83,16 +83,6 @@ impl Slots {
         *free -= 1;
         true
     }
-}
-
-/// Whether the quota that a pod uses is unknown: its plan entry was lost with the status, or its
-/// placement was cleared by a suspension that the user took back.
-pub(super) fn has_unknown_pod(observed: &Observed, plan: &[PlanEntry]) -> bool {
-    let with_quota = plan.iter().filter(|entry| entry.placement.is_some());
-    let with_quota: HashSet<&str> = with_quota.map(|entry| entry.name.as_str()).collect();
-    let is_replica = |pod: &&PodView| pod.role != Some(Role::Coordinator);
-    let mut replicas = observed.own_pods().filter(is_replica);
-    replicas.any(|pod| pod.is_active() && !with_quota.contains(pod.name.as_str()))
 }
 
 fn capacities(workload: &WorkloadView, base: &str, step: &Step) -> Vec<(String, i32)> {

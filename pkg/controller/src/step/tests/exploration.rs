@@ -3,17 +3,21 @@
 
 mod lagging_caches;
 mod model;
+mod queue_checks;
+mod queue_happenings;
 mod status_checks;
 
 use std::collections::HashSet;
 
-use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Role};
+use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Reason, Role};
 use di_plan::{PodView, Stage, find_entry, is_group_complete};
 use proptest::{prelude::*, sample::select};
 
 use super::fake_cluster::COORDINATOR;
 use lagging_caches::{Lag, MAX_LAG};
 use model::Model;
+use queue_checks::check_queue;
+use queue_happenings::{QueueHappening, queue_happening};
 use status_checks::check_status;
 
 /// A fault of a write.
@@ -87,6 +91,10 @@ enum Happening {
     Nodes(Vec<i32>),
     /// The AggregatorConfig exists, or not.
     Configured(bool),
+    /// A user adds the label of a queue, or removes it.
+    Enqueue(bool),
+    /// Kueue or the gang scheduler acts.
+    Queue(QueueHappening),
     /// Seconds pass.
     Wait(i64),
 }
@@ -101,17 +109,25 @@ fn write_fault() -> impl Strategy<Value = Option<(usize, WriteFault)>> {
 }
 
 fn preceded() -> impl Strategy<Value = Option<(usize, Box<Happening>)>> {
-    let happening = prop_oneof![1 => pod_happening(), 2 => user_happening()];
+    let happening = prop_oneof![
+        2 => pod_happening(),
+        4 => user_happening(),
+        1 => queue_happening().prop_map(Happening::Queue),
+    ];
     proptest::option::weighted(0.2, (0..12_usize, happening.prop_map(Box::new)))
 }
 
 fn any_lag() -> impl Strategy<Value = Lag> {
     let each = || 0..MAX_LAG;
-    let lags = (each(), each(), each());
-    prop_oneof![
-        1 => Just(Lag::default()),
-        2 => lags.prop_map(|(job, pods, services)| Lag { job, pods, services }),
-    ]
+    let lags = (each(), each(), each(), each(), each());
+    let lags = lags.prop_map(|(job, pods, services, workloads, groups)| Lag {
+        job,
+        pods,
+        services,
+        workloads,
+        groups,
+    });
+    prop_oneof![1 => Just(Lag::default()), 2 => lags]
 }
 
 fn nth_index() -> std::ops::Range<usize> {
@@ -156,6 +172,7 @@ fn user_happening() -> impl Strategy<Value = Happening> {
         2 => any::<bool>().prop_map(Happening::Quota),
         2 => proptest::collection::vec(0..9, 0..4).prop_map(Happening::Nodes),
         2 => any::<bool>().prop_map(Happening::Configured),
+        2 => any::<bool>().prop_map(Happening::Enqueue),
         3 => (1..400_i64).prop_map(Happening::Wait),
     ]
 }
@@ -168,16 +185,21 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         fault,
         preceded,
     });
-    prop_oneof![2 => pod_happening(), 1 => reconcile, 1 => user_happening()]
+    let queue = queue_happening().prop_map(Happening::Queue);
+    prop_oneof![4 => pod_happening(), 2 => reconcile, 2 => user_happening(), 2 => queue]
 }
 
-/// Limits in the spec, and the clean-up policy.
+/// Limits in the spec, the clean-up policy, the queue and the gang.
 #[derive(Clone, Debug)]
 struct Limits {
     backoff: i32,
     deadline: Option<i64>,
     ttl: Option<i32>,
     policy: CleanPodPolicy,
+    /// Whether the job is in a queue. If not, its label is never added.
+    queued: bool,
+    /// Number of collectors in the floor of its gang. `None` without a gang.
+    gang: Option<i32>,
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
@@ -191,12 +213,16 @@ fn any_limits() -> impl Strategy<Value = Limits> {
         proptest::option::weighted(0.2, 1..2000_i64),
         proptest::option::weighted(0.3, 0..600),
         select(policies.to_vec()),
+        any::<bool>(),
+        proptest::option::weighted(0.4, 0..3),
     )
-        .prop_map(|(backoff, deadline, ttl, policy)| Limits {
+        .prop_map(|(backoff, deadline, ttl, policy, queued, gang)| Limits {
             backoff,
             deadline,
             ttl,
             policy,
+            queued,
+            gang,
         })
 }
 
@@ -222,7 +248,10 @@ fn check_running(model: &Model) {
     let status = model.status();
     let (pods, services) = model.objects();
     assert_eq!(status.phase, Some(Phase::Running));
-    assert_eq!(status.reason, None, "all faults are over");
+    // Pods from a time without the API of the gang scheduler are in no gang.
+    let lacks_gang = model.gang().scheduler.is_some() && status.scheduling.is_none();
+    let reason = lacks_gang.then(|| Reason::NoGangScheduler.as_str());
+    assert_eq!(status.reason.as_deref(), reason, "all faults are over");
     assert_eq!(pods[COORDINATOR].stage(), Stage::Active);
     let is_done = |name: &str| find_entry(&status.plan, name).is_some_and(|entry| entry.done);
     for role in [
@@ -299,6 +328,7 @@ fn check_ended(model: &Model) {
 
 fn check_settled(model: &Model) {
     check_status(model);
+    check_queue(model);
     if model.status().phase.is_some_and(Phase::is_terminal) {
         check_ended(model);
     } else if model.job.spec.suspend {

@@ -148,7 +148,7 @@ impl World {
                 self.check_gang(&entry);
                 self.serial += 1;
                 let gang = self.gang.scheduler.clone();
-                let pod = object(&self.job, &entry, &self.aggregator, gang, self.serial);
+                let pod = created_pod(&self.job, &entry, &self.aggregator, gang, self.serial);
                 self.pods
                     .insert(entry.name.clone(), PodView::new(&pod).unwrap());
                 self.objects.insert(entry.name.clone(), pod);
@@ -184,8 +184,8 @@ impl World {
             Action::CreateGroup { .. }
             | Action::UpdateGroup { .. }
             | Action::DeleteGroup { .. }
-            | Action::LeaveGroup { .. } => self.apply_group_action(action),
-            other => self.apply_workload_action(other),
+            | Action::LeaveGroup { .. } => self.apply_group_action(&action),
+            other => self.apply_workload_action(&other),
         }
     }
 
@@ -259,17 +259,8 @@ impl World {
     }
 }
 
-/// Returns the pod of an entry as the watch shows it after the create.
+/// Returns the pod of an entry as the API server stores it.
 pub(super) fn created_pod(
-    job: &DIJob,
-    entry: &PlanEntry,
-    aggregator: &AggregatorTemplate,
-    serial: u32,
-) -> PodView {
-    PodView::new(&object(job, entry, aggregator, None, serial)).unwrap()
-}
-
-fn object(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: &AggregatorTemplate,

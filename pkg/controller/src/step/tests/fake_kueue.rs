@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use di_api::{PlanEntry, Role, names::kueue, quantity::parse_nanos};
+use di_api::{DIJob, PlanEntry, Role, names::kueue, quantity::parse_nanos};
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, KueueVersion, PodView, Priority, StatusPatch, WorkloadDraft, WorkloadView,
-    new_workload, replica_workload_name, updated_workload,
+    controlling_job, job_object_name, new_workload, replica_workload_name, updated_workload,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::DynamicObject;
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
 use super::fake_cluster::World;
@@ -19,10 +20,16 @@ use crate::step::{Action, learner_groups::group_owner_entry};
 #[derive(Clone, Default)]
 pub(super) struct FakeKueue {
     objects: BTreeMap<String, DynamicObject>,
-    /// UID of the Workload, and pod set, by the UID of the pod.
-    quota_of_pods: BTreeMap<String, (String, String)>,
+    /// The quota of each pod, by the UID of the pod.
+    quota_of_pods: BTreeMap<String, Quota>,
     serial: u32,
 }
+
+/// UID of a Workload, and name of a pod set.
+type Quota = (String, String);
+
+/// Pods by name.
+type Pods = BTreeMap<String, PodView>;
 
 /// Name of the base Workload of the job of all tests.
 pub(super) const BASE: &str = "dijob-j-u";
@@ -52,14 +59,65 @@ impl World {
         self.kueue.objects.keys().map(String::as_str).collect()
     }
 
-    /// Admits a Workload with all of its pods.
     pub fn admit(&mut self, name: &str) {
-        let pod_sets = self.kueue.objects[name].data["spec"]["podSets"].clone();
+        self.kueue.admit(name, self.now);
+        self.refresh_workloads();
+    }
+
+    pub fn evict(&mut self, name: &str, reason: &str) {
+        self.kueue.evict(name, reason, self.now);
+        self.refresh_workloads();
+    }
+
+    /// Deletes a Workload, as a user does.
+    pub fn delete_workload(&mut self, name: &str) {
+        self.kueue.delete(name);
+        self.refresh_workloads();
+    }
+
+    fn refresh_workloads(&mut self) {
+        self.queue.workloads = self.kueue.views();
+    }
+
+    /// Applies an action for a Workload, as the API server does.
+    pub fn apply_workload_action(&mut self, action: &Action) {
+        let (job, pods) = (&self.job, &self.pods);
+        self.kueue.apply(action, job, pods, self.now);
+        self.refresh_workloads();
+    }
+
+    /// Records the quota of a new pod.
+    pub fn record_quota(&mut self, entry: &PlanEntry) {
+        if self.job.queue_name().is_none() {
+            return;
+        }
+        let (pod, workloads) = (self.object(&entry.name), &self.queue.workloads);
+        let quota = self.kueue.find_quota(&self.job, entry, pod, workloads);
+        let uid = self.pods[&entry.name].uid.clone();
+        self.kueue.record_quota(uid, quota);
+        self.kueue.check_quota(&self.pods, &self.queue.workloads);
+    }
+}
+
+impl FakeKueue {
+    /// The Workloads as the watch shows them.
+    pub fn views(&self) -> Vec<WorkloadView> {
+        let objects = self.objects.values();
+        objects.filter_map(WorkloadView::new).collect()
+    }
+
+    fn view(&self, name: &str) -> WorkloadView {
+        WorkloadView::new(&self.objects[name]).unwrap()
+    }
+
+    /// Admits a Workload with all of its pods.
+    pub fn admit(&mut self, name: &str, now: Timestamp) {
+        let pod_sets = self.objects[name].data["spec"]["podSets"].clone();
         let pod_sets = pod_sets.as_array().unwrap().iter();
         let assignments: Vec<_> = pod_sets
             .map(|set| json!({"name": set["name"], "count": set["count"], "flavors": {"cpu": "fast"}}))
             .collect();
-        self.change_workload(name, |status, now| {
+        self.change(name, now, |status, now| {
             status["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": assignments});
             set_condition(status, "QuotaReserved", true, "QuotaReserved", now);
             set_condition(status, "Admitted", true, "Admitted", now);
@@ -67,87 +125,102 @@ impl World {
         });
     }
 
-    pub fn evict(&mut self, name: &str, reason: &str) {
-        self.change_workload(name, |status, now| {
+    pub fn evict(&mut self, name: &str, reason: &str, now: Timestamp) {
+        self.change(name, now, |status, now| {
             set_condition(status, "Evicted", true, reason, now);
         });
     }
 
-    /// Deletes a Workload, as a user does.
-    pub fn delete_workload(&mut self, name: &str) {
-        self.kueue.objects.remove(name).unwrap();
-        self.refresh_workloads();
+    /// Sets `spec.active`, as an administrator does. Kueue evicts a Workload that is not active.
+    pub fn set_active(&mut self, name: &str, active: bool, now: Timestamp) {
+        let is_evicted = !active && self.view(name).has_quota();
+        self.change(name, now, |status, now| {
+            if is_evicted {
+                set_condition(status, "Evicted", true, "Deactivated", now);
+            }
+        });
+        let object = self.objects.get_mut(name).unwrap();
+        object.data["spec"]["active"] = active.into();
     }
 
-    fn change_workload(&mut self, name: &str, change: impl FnOnce(&mut Value, &Value)) {
-        let now = json!(Time(self.now));
-        self.kueue.serial += 1;
-        let object = self.kueue.objects.get_mut(name).unwrap();
-        object.metadata.resource_version = Some(self.kueue.serial.to_string());
-        change(&mut object.data["status"], &now);
-        self.refresh_workloads();
+    /// Deletes a Workload.
+    pub fn delete(&mut self, name: &str) {
+        self.objects.remove(name).unwrap();
     }
 
-    fn refresh_workloads(&mut self) {
-        let objects = self.kueue.objects.values();
-        self.queue.workloads = objects.filter_map(WorkloadView::new).collect();
+    /// Deletes all Workloads but those of the job with this UID.
+    pub fn retain_of_job(&mut self, uid: &str) {
+        self.objects
+            .retain(|_, object| controlling_job(object).as_deref() == Some(uid));
     }
 
-    /// Applies an action for a Workload, as the API server does.
-    pub fn apply_workload_action(&mut self, action: Action) {
+    /// Deletes all Workloads.
+    pub fn clear(&mut self) {
+        self.objects.clear();
+    }
+
+    fn change(&mut self, name: &str, now: Timestamp, change: impl FnOnce(&mut Value, &Value)) {
+        self.serial += 1;
+        let object = self.objects.get_mut(name).unwrap();
+        object.metadata.resource_version = Some(self.serial.to_string());
+        change(&mut object.data["status"], &json!(Time(now)));
+    }
+
+    /// Applies an action for a Workload, which must have the version or the UID in the action.
+    pub fn apply(&mut self, action: &Action, job: &DIJob, pods: &Pods, now: Timestamp) {
         match action {
-            Action::CreateWorkload(draft) => self.create_workload(&draft),
+            Action::CreateWorkload(draft) => self.create(job, draft, now),
             Action::UpdateWorkload {
                 draft,
                 resource_version,
             } => {
-                let known = self.workload(&draft.name);
-                assert_eq!(known.resource_version, resource_version);
+                let known = self.view(&draft.name);
+                assert_eq!(known.resource_version, *resource_version);
                 assert!(
                     !known.has_quota(),
                     "the pods of {} are immutable",
                     draft.name
                 );
-                let priority = Priority::default();
-                let patch = updated_workload(&draft, KueueVersion::V1beta2, &priority, "");
-                let object = self.kueue.objects.get_mut(&draft.name).unwrap();
-                object.data["spec"] = patch["spec"].clone();
-                object.metadata.annotations =
-                    serde_json::from_value(patch["metadata"]["annotations"].clone()).unwrap();
-                self.change_workload(&draft.name, |_, _| {});
+                self.update(draft, now);
             }
-            Action::PatchWorkloadStatus(patch) => self.patch_status(&patch),
+            Action::PatchWorkloadStatus(patch) => self.patch_status(patch, pods, now),
             Action::DeleteWorkload { name, uid } => {
-                assert_eq!(self.workload(&name).uid, uid);
-                self.delete_workload(&name);
+                assert_eq!(self.view(name).uid, *uid);
+                self.delete(name);
             }
             other => panic!("{other:?}"),
         }
     }
 
-    fn create_workload(&mut self, draft: &WorkloadDraft) {
+    fn create(&mut self, job: &DIJob, draft: &WorkloadDraft, now: Timestamp) {
         assert!(
-            !self.kueue.objects.contains_key(&draft.name),
+            !self.objects.contains_key(&draft.name),
             "{} exists",
             draft.name
         );
         let version = KueueVersion::V1beta2;
-        let mut object = new_workload(&self.job, draft, version, &Priority::default());
-        self.kueue.serial += 1;
-        object.metadata.uid = Some(format!("workload-{}", self.kueue.serial));
+        let mut object = new_workload(job, draft, version, &Priority::default());
+        self.serial += 1;
+        object.metadata.uid = Some(format!("workload-{}", self.serial));
         object.data["status"] = json!({});
-        self.kueue.objects.insert(draft.name.clone(), object);
-        self.change_workload(&draft.name, |_, _| {});
+        self.objects.insert(draft.name.clone(), object);
+        self.change(&draft.name, now, |_, _| {});
     }
 
-    fn patch_status(&mut self, patch: &StatusPatch) {
-        let known = self.workload(&patch.name).clone();
+    fn update(&mut self, draft: &WorkloadDraft, now: Timestamp) {
+        let priority = Priority::default();
+        let patch = updated_workload(draft, KueueVersion::V1beta2, &priority, "");
+        let object = self.objects.get_mut(&draft.name).unwrap();
+        object.data["spec"] = patch["spec"].clone();
+        object.metadata.annotations =
+            serde_json::from_value(patch["metadata"]["annotations"].clone()).unwrap();
+        self.change(&draft.name, now, |_, _| {});
+    }
+
+    fn patch_status(&mut self, patch: &StatusPatch, pods: &Pods, now: Timestamp) {
+        let known = self.view(&patch.name);
         assert_eq!(known.resource_version, patch.resource_version, "{patch:?}");
-        if patch.field_manager == "kueue-admission" {
-            let pods = self.pods_with_quota_of(&known.uid);
-            assert!(pods.is_empty(), "the quota of {pods:?} is returned");
-        }
-        self.change_workload(&patch.name, |status, _| {
+        self.change(&patch.name, now, |status, _| {
             if patch.field_manager == "kueue-admission" {
                 status.as_object_mut().unwrap().remove("admission");
             }
@@ -158,80 +231,102 @@ impl World {
                 status["reclaimablePods"] = pods.clone();
             }
         });
-        let now = self.workload(&patch.name);
+        let new = self.view(&patch.name);
+        if known.has_quota() && !new.has_quota() {
+            let pods = self.pods_with_quota_of(&known.uid, pods);
+            assert!(pods.is_empty(), "the quota of {pods:?} is returned");
+        }
         let has_fallen = known
             .reclaimable
             .iter()
-            .any(|(name, count)| now.reclaimable.get(name) < Some(count));
+            .any(|(name, count)| new.reclaimable.get(name) < Some(count));
         assert!(
-            !(has_fallen && known.has_quota() && now.has_quota()),
+            !(has_fallen && known.has_quota() && new.has_quota()),
             "reclaimable pods fall: {patch:?}"
         );
     }
 
     /// Names of the pods that use the quota of a Workload.
-    fn pods_with_quota_of(&self, workload: &str) -> Vec<&str> {
-        let pods = self.pods.values().filter(|pod| pod.is_active());
+    pub fn pods_with_quota_of<'a>(&self, workload: &str, pods: &'a Pods) -> Vec<&'a str> {
+        let pods = pods.values().filter(|pod| pod.is_active());
         let uses_it = |pod: &&PodView| {
-            let quota = self.kueue.quota_of_pods.get(&pod.uid);
+            let quota = self.quota_of_pods.get(&pod.uid);
             quota.is_some_and(|(uid, _)| uid == workload)
         };
         pods.filter(uses_it).map(|pod| pod.name.as_str()).collect()
     }
 
-    /// Records the quota of a new pod.
-    pub fn record_quota(&mut self, entry: &PlanEntry) {
-        if self.job.queue_name().is_none() {
-            return;
-        }
-        let owner = group_owner_entry(self.plan(), entry);
+    /// Finds the quota of a new pod, which must be admitted in these Workloads.
+    pub fn find_quota(
+        &self,
+        job: &DIJob,
+        entry: &PlanEntry,
+        pod: &Pod,
+        workloads: &[WorkloadView],
+    ) -> Quota {
+        let plan: &[PlanEntry] = job.status.as_ref().map_or(&[], |status| &status.plan);
+        let owner = group_owner_entry(plan, entry);
+        let base = job_object_name(&job.name_any(), &job.uid().unwrap());
         let workload = match owner.queue {
-            None => BASE.to_owned(),
-            Some(_) => replica_workload_name(BASE, owner),
+            None => base,
+            Some(_) => replica_workload_name(&base, owner),
         };
-        let labels = self.object(&entry.name).metadata.labels.clone().unwrap();
-        let pod_set = labels[kueue::POD_SET_LABEL].clone();
-        let view = self.workload(&workload);
-        assert!(view.is_admitted(), "{} has no quota", entry.name);
-        let uid_of_workload = view.uid.clone();
+        let view = workloads.iter().find(|view| view.name == workload);
+        let view = view.filter(|view| view.is_admitted());
+        let view = view.unwrap_or_else(|| panic!("{} has no quota", entry.name));
+        let pod_set = pod.labels()[kueue::POD_SET_LABEL].clone();
         let is_coordinator = entry.role == Role::Coordinator;
         assert_eq!(is_coordinator, pod_set == "coordinator", "{}", entry.name);
-        self.check_requests(&workload, &pod_set, &entry.name);
-        let uid = self.pods[&entry.name].uid.clone();
-        let quota = (uid_of_workload, pod_set);
-        self.kueue.quota_of_pods.insert(uid, quota);
-        self.check_quota();
+        self.check_requests(view, &pod_set, pod);
+        (view.uid.clone(), pod_set)
+    }
+
+    /// Records the quota of the pod with this UID.
+    pub fn record_quota(&mut self, pod: String, quota: Quota) {
+        self.quota_of_pods.insert(pod, quota);
+    }
+
+    /// Forgets the quota of all pods: they are not checked any more.
+    pub fn forget_quota(&mut self) {
+        self.quota_of_pods.clear();
     }
 
     /// Checks that a new pod requests what was admitted for its pod set.
-    fn check_requests(&self, workload: &str, pod_set: &str, pod: &str) {
-        let pod_sets = &self.kueue.objects[workload].data["spec"]["podSets"];
-        let mut pod_sets = pod_sets.as_array().unwrap().iter();
+    fn check_requests(&self, workload: &WorkloadView, pod_set: &str, pod: &Pod) {
+        let object = self.objects.get(&workload.name);
+        let is_same = |object: &&DynamicObject| object.uid().as_ref() == Some(&workload.uid);
+        // It may have been deleted since.
+        let Some(object) = object.filter(is_same) else {
+            return;
+        };
+        let mut pod_sets = object.data["spec"]["podSets"].as_array().unwrap().iter();
         let admitted = pod_sets.find(|set| set["name"] == pod_set).unwrap();
         let admitted = &admitted["template"]["spec"]["containers"][0]["resources"];
-        let pod_spec = json!(self.object(pod).spec);
+        let pod_spec = json!(pod.spec);
         let created = &pod_spec["containers"][0]["resources"];
         for (resource, quantity) in created["requests"].as_object().into_iter().flatten() {
             let parse = |quantity: &Value| parse_nanos(quantity.as_str().unwrap()).unwrap();
             let admitted = &admitted["requests"][resource];
             assert!(
                 parse(quantity) <= parse(admitted),
-                "{resource} of {pod}: {quantity}, {admitted} of {workload}/{pod_set}"
+                "{resource} of {}: {quantity}, {admitted} of {}/{pod_set}",
+                pod.name_any(),
+                workload.name
             );
         }
     }
 
     /// Checks that the pods of no pod set exceed its quota.
-    pub fn check_quota(&self) {
+    pub fn check_quota(&self, pods: &Pods, workloads: &[WorkloadView]) {
         let mut used: BTreeMap<(&str, &str), i32> = BTreeMap::new();
-        for pod in self.pods.values().filter(|pod| pod.is_active()) {
-            if let Some((workload, pod_set)) = self.kueue.quota_of_pods.get(&pod.uid) {
+        for pod in pods.values().filter(|pod| pod.is_active()) {
+            if let Some((workload, pod_set)) = self.quota_of_pods.get(&pod.uid) {
                 *used.entry((workload, pod_set)).or_default() += 1;
             }
         }
         for ((workload, pod_set), count) in used {
-            let mut all = self.queue.workloads.iter();
-            // A user may have deleted it.
+            let mut all = workloads.iter();
+            // It may have been deleted.
             let Some(view) = all.find(|view| view.uid == workload) else {
                 continue;
             };

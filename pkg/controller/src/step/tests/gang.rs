@@ -2,14 +2,16 @@
 
 mod properties;
 
+use std::sync::Arc;
+
 use di_api::{ConditionType, Role, find_condition};
-use di_cache::OptionalApi;
+use di_cache::{GroupApi, OptionalApi};
 use di_fixtures::Job;
-use di_plan::{GangScheduler, GroupView};
+use di_plan::{AggregatorTemplate, GangScheduler, GroupView};
 use serde_json::json;
 
 use super::{
-    fake_cluster::{COORDINATOR, World, job},
+    fake_cluster::{COORDINATOR, World, aggregator, job},
     fake_gang_scheduler::{GROUP, coscheduling},
     fake_kueue::BASE,
 };
@@ -62,6 +64,18 @@ fn readiness(world: &World) -> (&str, &str, &str) {
     let conditions = &world.status().conditions;
     let ready = find_condition(conditions, ConditionType::ReplicasReady).unwrap();
     (&ready.status, &ready.reason, &ready.message)
+}
+
+/// The states in which a group can be neither seen nor changed, and the reasons in the status.
+const UNUSABLE: [(GroupApi, &str); 2] = [
+    (OptionalApi::NotServed, "NoGangScheduler"),
+    (OptionalApi::Forbidden, "GangForbidden"),
+];
+
+fn aggregator_with_scheduler(name: &str) -> AggregatorTemplate {
+    let mut template = aggregator().pod_template().unwrap().clone();
+    template.0["spec"]["schedulerName"] = json!(name);
+    AggregatorTemplate::Found(Arc::new(template))
 }
 
 fn set_collectors(world: &mut World, count: i32) {
@@ -246,6 +260,21 @@ fn resumed_gang_starts_together_again() {
 }
 
 #[test]
+fn resumed_gang_waits_for_terminating_pods() {
+    let mut world = placed();
+    world.job.spec.suspend = true;
+    world.settle();
+    let gone = world.wanted(Role::Collector).remove(0);
+    world.pods.remove(&gone);
+    world.job.spec.suspend = false;
+    world.settle();
+    assert!(!world.pods.contains_key(&gone), "{:?}", world.pod_names());
+    world.remove_terminating_pods();
+    world.settle();
+    assert_eq!(world.pods.len(), 3, "{:?}", world.pod_names());
+}
+
+#[test]
 fn job_without_gang_scheduler_runs_and_warns() {
     for scheduler in [None, Some(coscheduling())] {
         let mut world = World::new(gang_job());
@@ -272,13 +301,117 @@ fn job_without_gang_scheduler_runs_and_warns() {
 }
 
 #[test]
-fn gang_ends_when_its_api_is_removed() {
-    let mut world = waiting();
+fn waiting_gang_is_kept_while_its_group_is_unusable() {
+    for (api, reason) in UNUSABLE {
+        let mut world = waiting();
+        world.gang.api = api;
+        world.settle();
+        assert!(world.status().scheduling.is_some() && !is_placed(&world));
+        assert_eq!(world.pods.len(), 3, "{api:?}");
+        let (status, shown, _) = readiness(&world);
+        assert_eq!((status, shown), ("False", reason));
+        world.serve_gangs();
+        run(&mut world);
+        assert_eq!((world.pods.len(), readiness(&world).0), (4, "True"));
+    }
+}
+
+#[test]
+fn placed_gang_is_kept_while_its_group_is_unusable() {
+    for (api, reason) in UNUSABLE {
+        let mut world = placed();
+        world.gang.api = api;
+        world.settle();
+        assert!(world.compute_step().events.is_empty(), "{api:?}");
+        let (status, shown, _) = readiness(&world);
+        assert_eq!((status, shown), ("True", reason));
+        assert_eq!(world.status().reason.as_deref(), Some(reason));
+
+        let lost = world.wanted(Role::Collector).remove(0);
+        world.pods.remove(&lost);
+        world.settle();
+        assert!(!world.pods.contains_key(&lost) && is_placed(&world));
+        assert_eq!(world.pods.len(), 4, "{api:?}");
+        assert!(world.pods.values().all(|pod| pod.in_gang), "{api:?}");
+        world.serve_gangs();
+        run(&mut world);
+        assert_eq!(readiness(&world).1, "AllReady");
+        // Of the floor two pods had nodes while the third was replaced.
+        assert_eq!(min_member(&world), Some(2));
+
+        world.gang.api = api;
+        world.suspend_and_settle();
+        assert!(world.status().scheduling.is_none());
+        world.job.spec.suspend = false;
+        world.settle();
+        let can_wait = api == OptionalApi::Forbidden;
+        assert_eq!(world.pods.len(), if can_wait { 0 } else { 4 });
+        assert!(world.pods.values().all(|pod| !pod.in_gang), "{api:?}");
+    }
+}
+
+#[test]
+fn gang_without_pods_ends_when_its_api_is_removed() {
+    let mut world = World::new(gang_job());
+    world.serve_gangs();
+    world.job.status = Some(world.compute_step().status);
+    assert!(world.status().scheduling.is_some());
     world.gang.api = OptionalApi::NotServed;
-    world.gang.groups.clear();
     world.settle();
     assert!(world.status().scheduling.is_none());
     assert_eq!(world.pods.len(), 4);
+    assert!(world.pods.values().all(|pod| !pod.in_gang));
+}
+
+#[test]
+fn unlisted_groups_are_a_reason_to_wait() {
+    let mut world = World::new(gang_job());
+    world.serve_gangs();
+    world.gang.api = OptionalApi::Unknown;
+    world.settle();
+    let message = "the PodGroups of the gang scheduler are not listed yet";
+    assert_eq!(readiness(&world), ("False", "GangWaiting", message));
+
+    // After a restart of the orchestrator.
+    let mut world = waiting();
+    let writes = world.status_writes;
+    world.gang.api = OptionalApi::Unknown;
+    world.gang.groups.clear();
+    world.settle();
+    assert_eq!(readiness(&world).2, "gang: 0 of 3 placed");
+    assert_eq!(world.status_writes, writes);
+}
+
+#[test]
+fn aggregator_of_another_scheduler_means_no_gang() {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "2"}});
+    let learners = Job::test().learners_with(1, &gpus);
+    let learners = learners.spec(json!({"scheduling": {"gang": {}}}));
+    let mut world = World::new(learners.clone());
+    world.aggregator = aggregator_with_scheduler("other");
+    world.serve_gangs();
+    world.settle();
+    assert!(world.status().scheduling.is_none() && world.group().is_none());
+    world.run_all();
+    world.settle();
+    let (status, reason, message) = readiness(&world);
+    assert_eq!((status, reason), ("True", "NoGangScheduler"));
+    let field = "spec.aggregator.template.spec.schedulerName of AggregatorConfig aggregator-config";
+    assert!(message.contains(field), "{message}");
+
+    let mut without_aggregators = World::new(gang_job());
+    without_aggregators.aggregator = aggregator_with_scheduler("other");
+    without_aggregators.serve_gangs();
+    without_aggregators.settle();
+    assert_eq!(min_member(&without_aggregators), Some(3));
+
+    let mut changed = start(learners);
+    assert_eq!(min_member(&changed), Some(3));
+    run(&mut changed);
+    changed.aggregator = aggregator_with_scheduler("other");
+    changed.settle();
+    assert!(is_placed(&changed) && min_member(&changed) == Some(1));
+    assert_eq!(readiness(&changed).1, "NoGangScheduler");
 }
 
 #[test]

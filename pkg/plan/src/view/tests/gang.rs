@@ -42,3 +42,17 @@ fn group_size_is_read_from_all_kinds_of_groups() {
         None
     );
 }
+
+#[test]
+fn own_group_is_found_by_its_owner_without_job_label() {
+    let owner = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "name": "j", "uid": "u",
+        "controller": true,
+    });
+    for labels in [json!({}), json!({"dijob-name": "other"})] {
+        let metadata = json!({"name": "g", "labels": labels, "ownerReferences": [owner]});
+        let group = json!({"metadata": metadata, "spec": {}});
+        let view = GroupView::new(&serde_json::from_value(group).unwrap()).unwrap();
+        assert_eq!((&*view.job, view.owner.as_deref()), ("j", Some("u")));
+    }
+}

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod events;
+mod queue;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,6 +13,7 @@ use di_api::{DIJob, DIJobStatus, Reason, Role};
 use di_plan::{AggregatorTemplate, NodeView, PodView, RandomSuffixes, ServiceView};
 use jiff::Timestamp;
 
+use self::queue::{ask_for_gang, set_queue};
 use super::{
     Happening, Limits, WriteFault,
     lagging_caches::{Cache, History, Lag, Stored},
@@ -22,7 +24,10 @@ use crate::{
     status_change::StatusChange,
     step::{
         Observed, ObservedGang, ObservedQueue, ReconcileError, Step, step,
-        tests::fake_cluster::{self, World, node},
+        tests::{
+            fake_cluster::{self, World, node},
+            fake_kueue::FakeKueue,
+        },
     },
 };
 
@@ -38,6 +43,7 @@ enum Failure {
     ResponseLost,
 }
 
+#[allow(clippy::struct_excessive_bools)] // facts that do not depend on each other
 pub(super) struct Model {
     pub job: DIJob,
     pub deleted: bool,
@@ -46,6 +52,12 @@ pub(super) struct Model {
     pub writes: u32,
     pods: Rc<BTreeMap<String, PodView>>,
     services: Rc<BTreeMap<String, ServiceView>>,
+    /// Whether users may add the label of a queue.
+    may_be_queued: bool,
+    kueue: FakeKueue,
+    /// The Workloads of `kueue`, as the watch shows them.
+    queue: Rc<ObservedQueue>,
+    gang: Rc<ObservedGang>,
     history: History,
     nodes: Vec<NodeView>,
     aggregator: AggregatorTemplate,
@@ -71,12 +83,24 @@ pub(super) struct Model {
 
 impl Model {
     pub fn new(limits: &Limits) -> Self {
+        let mut world = World::new(fake_cluster::job());
+        if limits.queued {
+            world.serve_kueue();
+            set_queue(&mut world.job, true);
+        }
+        if let Some(min_collectors) = limits.gang {
+            world.serve_gangs();
+            ask_for_gang(&mut world.job, min_collectors);
+        }
         let World {
             mut job,
             aggregator,
             now,
+            kueue,
+            queue,
+            gang,
             ..
-        } = World::new(fake_cluster::job());
+        } = world;
         job.metadata.resource_version = Some("1".to_owned());
         job.spec.backoff_limit = limits.backoff;
         job.spec.active_deadline_seconds = limits.deadline;
@@ -92,6 +116,10 @@ impl Model {
             writes: 0,
             pods: Rc::default(),
             services: Rc::default(),
+            may_be_queued: limits.queued,
+            kueue,
+            queue: queue.into(),
+            gang: gang.into(),
             history: History::default(),
             nodes: vec![node(4), node(4), node(1)],
             aggregator,
@@ -131,6 +159,8 @@ impl Model {
             job: self.job.clone(),
             pods: self.pods.clone(),
             services: self.services.clone(),
+            queue: self.queue.clone(),
+            gang: self.gang.clone(),
         }
     }
 
@@ -139,7 +169,8 @@ impl Model {
         if self.deleted {
             return;
         }
-        let mut cache = self.history.lagging_caches(lag, &self.stored());
+        let stored = self.stored();
+        let mut cache = self.history.lagging_caches(lag, &stored);
         if version(&cache.job) < version(&self.known) {
             cache.job = self.known.clone();
         }
@@ -209,8 +240,8 @@ impl Model {
                 services: cache.services.values().cloned().collect(),
                 nodes: Some(self.nodes.as_slice().into()),
                 aggregator: self.aggregator.clone(),
-                queue: ObservedQueue::default(),
-                gang: ObservedGang::default(),
+                queue: cache.queue.clone(),
+                gang: cache.gang.clone(),
                 last_error: self.last_error.clone(),
                 final_coordinator_state: None,
                 unlabeled_pods: HashMap::new(),

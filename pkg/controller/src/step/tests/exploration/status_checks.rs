@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use di_api::{Phase, ReplicaCounts, Role};
+use di_cache::QueueApi;
 use di_plan::{PodPhase, PodView, Stage};
 
 use super::{Model, wanted_names};
@@ -61,6 +62,12 @@ pub(super) fn check_status(model: &Model) {
     if model.job.spec.suspend {
         let is_suspended = status.phase == Some(Phase::Suspended);
         assert_eq!(is_suspended, own().next().is_none(), "{:?}", status.phase);
+    } else if model.waits_in_queue() {
+        // The phase stays until it is known whether Kueue can be used.
+        if model.queue().api != QueueApi::Unknown {
+            let is_queued = status.phase == Some(Phase::Queued);
+            assert_eq!(is_queued, own().next().is_none(), "{:?}", status.phase);
+        }
     } else {
         let phases = expected_phases(coordinator);
         assert!(phases.contains(&status.phase), "{:?}", status.phase);

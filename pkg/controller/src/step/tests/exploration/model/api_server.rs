@@ -5,7 +5,11 @@ use std::rc::Rc;
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role};
 use di_plan::{PodView, ServiceView, aggregator_of, find_entry, group_members, is_group_complete};
 
-use super::{Failure, Model, version};
+use super::{
+    Failure, Model,
+    queue::{is_for_queue_or_gang, waits_in_queue},
+    version,
+};
 use crate::step::{
     Action,
     tests::{
@@ -55,7 +59,14 @@ impl Model {
 
     /// Checks the invariants of a written status.
     fn check_write(&mut self, new: &DIJobStatus) {
-        let is_suspended = self.job.spec.suspend;
+        let old = self.job.status.as_ref();
+        if new.queueing.is_some() && old.is_none_or(|old| old.queueing.is_none()) {
+            // Pods from before a suspension that was taken back may use the quota of others.
+            self.kueue.forget_quota();
+        }
+        // A job that is suspended, or waits in a queue, creates the same names again.
+        let waits = self.job.queue_name().is_some() && new.queueing.is_none();
+        let is_paused = self.job.spec.suspend || waits;
         if let Some(old) = &self.job.status {
             if old.phase.is_some_and(Phase::is_terminal) {
                 assert_eq!(old.phase, new.phase, "an ended job continues");
@@ -64,7 +75,7 @@ impl Model {
                 let before =
                     find_entry(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
                 assert!(
-                    is_suspended || before.is_none(),
+                    is_paused || before.is_none(),
                     "{} would be created twice",
                     entry.name
                 );
@@ -94,25 +105,32 @@ impl Model {
             let fault = self.next_fault();
             let result = match fault {
                 Some(WriteFault::Killed) => return Err(Failure::Killed),
-                Some(WriteFault::Rejected) => Err(Reason::ApiError),
+                Some(WriteFault::Rejected) => Err(Failure::Rejected(Reason::ApiError)),
                 Some(WriteFault::ResponseLost) => {
                     let mut unused_cache = cache.clone();
                     self.apply_action(&mut unused_cache, action)
-                        .and(Err(Reason::Timeout))
+                        .and(Err(Failure::Rejected(Reason::Timeout)))
                 }
-                None => self.apply_action(cache, action),
+                None => {
+                    let is_for_queue_or_gang = is_for_queue_or_gang(&action);
+                    let result = self.apply_action(cache, action);
+                    if is_for_queue_or_gang && result.is_ok() {
+                        self.history.know_workloads_and_groups();
+                    }
+                    result
+                }
             };
             first = first.or(result.err());
         }
-        first.map_or(Ok(()), |reason| Err(Failure::Rejected(reason)))
+        first.map_or(Ok(()), Err)
     }
 
-    fn apply_action(&mut self, cache: &mut Cache, action: Action) -> Result<(), Reason> {
+    fn apply_action(&mut self, cache: &mut Cache, action: Action) -> Result<(), Failure> {
         self.writes += 1;
         let job = cache.job.metadata.uid.clone();
         match action {
             Action::CreatePod(entry) => {
-                if let Some(pod) = self.create_pod(&cache.job, &entry)? {
+                if let Some(pod) = self.create_pod(cache, &entry)? {
                     cache.pods.insert(entry.name, pod);
                 }
             }
@@ -161,8 +179,11 @@ impl Model {
                 self.deleted = true;
             }
             Action::DeleteJob => {}
-            // These jobs are in no queue.
-            other => panic!("{other:?}"),
+            Action::CreateGroup { .. }
+            | Action::UpdateGroup { .. }
+            | Action::DeleteGroup { .. }
+            | Action::LeaveGroup { .. } => self.apply_gang_action(cache, &action)?,
+            other => self.apply_workload_action(cache, &other)?,
         }
         Ok(())
     }
@@ -170,13 +191,15 @@ impl Model {
     /// Returns true if a replica needs its service: it is planned, and the observed job is active.
     fn needs_service(&self, observed: &DIJob, name: &str) -> bool {
         let ended = observed.status.as_ref().is_some_and(DIJobStatus::has_ended);
+        let is_paused = observed.spec.suspend || waits_in_queue(observed);
         let same = observed.metadata.uid == self.job.metadata.uid;
         let mut plan = self.job.status.iter().flat_map(|status| &status.plan);
         let wanted = |entry: &PlanEntry| entry.name == name && entry.is_wanted();
-        same && !ended && !observed.spec.suspend && (name == COORDINATOR || plan.any(wanted))
+        same && !ended && !is_paused && (name == COORDINATOR || plan.any(wanted))
     }
 
-    fn create_pod(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
+    fn create_pod(&mut self, cache: &Cache, entry: &PlanEntry) -> Result<Option<PodView>, Failure> {
+        let job = &cache.job;
         if entry.role == Role::Aggregator && self.aggregator.pod_template().is_none() {
             // The next step reports the missing configuration.
             return Ok(None);
@@ -185,10 +208,10 @@ impl Model {
             let ours = existing.owner == job.metadata.uid;
             return ours
                 .then(|| Some(existing.clone()))
-                .ok_or(Reason::NameConflict);
+                .ok_or(Failure::Rejected(Reason::NameConflict));
         }
         if self.quota {
-            return Err(Reason::QuotaExceeded);
+            return Err(Failure::Rejected(Reason::QuotaExceeded));
         }
         assert!(
             !self.recorded.contains(&entry.name),
@@ -196,15 +219,20 @@ impl Model {
             entry.name
         );
         self.serial += 1;
-        let pod = created_pod(job, entry, &self.aggregator, self.serial);
-        Rc::make_mut(&mut self.pods).insert(entry.name.clone(), pod.clone());
-        Ok(Some(pod))
+        let gang = cache.gang.scheduler.clone();
+        let pod = created_pod(job, entry, &self.aggregator, gang, self.serial);
+        let view = PodView::new(&pod).unwrap();
+        Rc::make_mut(&mut self.pods).insert(entry.name.clone(), view.clone());
+        self.check_new_pod(cache, entry, &pod);
+        Ok(Some(view))
     }
 
-    fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Reason> {
+    fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Failure> {
         if let Some(existing) = self.services.get(&entry.name) {
             let ours = existing.owner == job.metadata.uid;
-            return ours.then(|| existing.clone()).ok_or(Reason::NameConflict);
+            return ours
+                .then(|| existing.clone())
+                .ok_or(Failure::Rejected(Reason::NameConflict));
         }
         self.serial += 1;
         let service = created_service(job, entry, self.serial);

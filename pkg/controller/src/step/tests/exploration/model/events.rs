@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use di_api::{DIJobStatus, Origin, PlanEntry, ReplicaResources, Role, names};
+use di_api::{DIJobStatus, Origin, PlanEntry, QueueState, ReplicaResources, Role, names};
 use di_plan::{
     AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, plan_request,
     replace, scale_down_requested,
@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     Model,
     api_server::{check_groups, created_service},
+    queue::lower_gang,
 };
 use crate::step::tests::{
     exploration::{Happening, lagging_caches::Lag},
@@ -20,7 +21,7 @@ use crate::step::tests::{
 };
 
 /// Maximum number of rounds of the kubelet and the reconciler until the job is settled.
-const MAX_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 20;
 /// Longer than any backoff.
 const ROUND: SignedDuration = SignedDuration::from_secs(600);
 
@@ -47,7 +48,7 @@ impl Model {
                 self.reconcile(*lag, *hasty, *fault);
             }
             Happening::Start(n) => {
-                if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
+                if let Some(pod) = self.nth_pod(*n).filter(|pod| may_start(pod)) {
                     start(pod, now);
                 }
             }
@@ -93,6 +94,7 @@ impl Model {
                 };
             }
             Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
+            Happening::Queue(happening) => self.apply_queue_happening(*happening),
             job_change => {
                 self.change_job(job_change);
                 self.job_written();
@@ -104,7 +106,10 @@ impl Model {
     fn change_job(&mut self, happening: &Happening) {
         let spec = &mut self.job.spec;
         match happening {
-            Happening::Declare(n) => spec.collector.as_mut().unwrap().replicas = *n,
+            Happening::Declare(n) => {
+                spec.collector.as_mut().unwrap().replicas = *n;
+                lower_gang(spec, *n);
+            }
             Happening::DeclareGroups(n) => spec.learner.as_mut().unwrap().groups[0].replicas = *n,
             Happening::Suspend(suspend) => spec.suspend = *suspend,
             Happening::Restart => {
@@ -118,7 +123,9 @@ impl Model {
             Happening::LoseStatus => {
                 self.job.status = None;
                 self.lost_status = true;
+                self.kueue.forget_quota();
             }
+            Happening::Enqueue(is_queued) => self.change_queue(*is_queued),
             Happening::DeleteJob => self.job.metadata.deletion_timestamp = Some(Time(self.now)),
             Happening::Recreate => self.recreate_job(),
             other => unreachable!("{other:?}"),
@@ -141,13 +148,15 @@ impl Model {
     fn recreate_job(&mut self) {
         self.serial += 1;
         let metadata = &mut self.job.metadata;
-        metadata.uid = Some(format!("job-{}", self.serial));
+        // Names of Workloads and groups have the first five characters.
+        metadata.uid = Some(format!("{}-job", self.serial));
         (metadata.deletion_timestamp, metadata.annotations) = (None, None);
         self.job.status = None;
         self.lost_status = false;
         self.recorded.clear();
         self.failures.clear();
         self.requested.clear();
+        self.collect_garbage();
     }
 
     /// Returns true if the job is being deleted.
@@ -166,7 +175,8 @@ impl Model {
 
     fn take_pod_name(&mut self, n: usize) {
         if let Some(entry) = self.free_entry(n, |model, name| !model.pods.contains_key(name)) {
-            let mut pod = created_pod(&self.job, &entry, &self.aggregator, self.serial);
+            let pod = created_pod(&self.job, &entry, &self.aggregator, None, self.serial);
+            let mut pod = PodView::new(&pod).unwrap();
             pod.owner = None;
             Rc::make_mut(&mut self.pods).insert(entry.name, pod);
         }
@@ -184,6 +194,7 @@ impl Model {
         let job = self.job.metadata.uid.clone();
         Rc::make_mut(&mut self.pods).retain(|_, pod| pod.owner == job);
         Rc::make_mut(&mut self.services).retain(|_, service| service.owner == job);
+        self.collect_garbage();
     }
 
     /// Reports a replica as failed, as the endpoint does.
@@ -202,7 +213,7 @@ impl Model {
     /// Returns true if the endpoint may change the plan.
     fn is_active(&self) -> bool {
         let ended = self.job.status.as_ref().is_some_and(DIJobStatus::has_ended);
-        !self.is_terminating() && !ended && !self.job.spec.suspend
+        !self.is_terminating() && !ended && !self.job.spec.suspend && !self.waits_in_queue()
     }
 
     /// Adds replicas, as the endpoint does. It plans no aggregator without a known port.
@@ -225,6 +236,7 @@ impl Model {
             },
             coordinator_instance,
             aggregator_port: port,
+            queue: job.queue_name().map(|_| QueueState::Waiting),
             ..Request::default()
         };
         let pods = self.pods.clone();
@@ -268,12 +280,13 @@ impl Model {
         }
     }
 
-    /// Reconciles without faults until nothing is left to do: caches are current, pods start and
-    /// terminate, and no other client acts.
+    /// Reconciles without faults until nothing is left to do: caches are current, Kueue admits all,
+    /// pods are placed, start and terminate, and no other client acts.
     pub fn settle(&mut self) {
         self.aggregator = aggregator();
         self.quota = false;
         self.delete_foreign();
+        self.end_queue_faults();
         for _ in 0..MAX_ROUNDS {
             self.now += ROUND;
             let writes = self.writes;
@@ -282,7 +295,9 @@ impl Model {
                 assert_eq!(writes, self.writes, "a terminating job is not changed");
                 self.deleted = true;
             }
-            if !self.run_kubelet() && writes == self.writes {
+            let has_admitted = self.admit_all();
+            self.schedule(usize::MAX);
+            if !self.run_kubelet() && !has_admitted && writes == self.writes {
                 return;
             }
         }
@@ -298,13 +313,18 @@ impl Model {
         let pods = Rc::make_mut(&mut self.pods);
         let before = pods.len();
         pods.retain(|_, pod| !pod.deleting);
-        let is_waiting = |pod: &&mut PodView| pod.end.is_none() && pod.phase != PodPhase::Running;
+        let is_waiting = |pod: &&mut PodView| may_start(pod) && pod.phase != PodPhase::Running;
         let started = pods
             .values_mut()
             .filter(is_waiting)
             .map(|pod| start(pod, now));
         started.count() > 0 || pods.len() < before
     }
+}
+
+/// Whether a kubelet can start a pod. One in a gang needs a node first.
+fn may_start(pod: &PodView) -> bool {
+    pod.end.is_none() && (!pod.in_gang || pod.is_on_node())
 }
 
 fn evict(pod: &mut PodView, now: Timestamp) {
