@@ -27,7 +27,7 @@ compiled:
 	@$(MAKE) --no-print-directory --jobs=1 lint
 	cargo test --workspace --locked --no-run
 
-lint: ## Check formatting, clippy, shell scripts and rendered manifests
+lint: ## Check formatting, clippy, shell scripts, rendered manifests and the Helm chart
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@kind/lint
@@ -35,6 +35,8 @@ lint: ## Check formatting, clippy, shell scripts and rendered manifests
 	@kind/structure
 	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml is out of date: run make generate"; exit 1; }
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml is out of date: run make generate"; exit 1; }
+	@charts/generate --check
+	@charts/check
 
 # More threads than cores, since the tests mostly wait.
 unit: export RUST_TEST_THREADS ?= 3
@@ -77,10 +79,11 @@ bench-quick: bench-programs ## Check that the benchmarks work, without those tha
 bench-programs:
 	cargo build --release --locked -p di-orchestrator -p di-bench -p kubectl-di
 
-generate: ## Write the CRDs, their golden copies, and the rendered manifests
+generate: ## Write the CRDs, their golden copies, the rendered manifests, and the Helm chart
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds
 	manifests/render default >manifests/install.yaml
 	manifests/render webhook-only >manifests/install-webhook-only.yaml
+	charts/generate
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs of the images, and the plugin
