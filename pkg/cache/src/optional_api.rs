@@ -42,8 +42,8 @@ pub struct OptionalCache<T, V> {
     /// The objects. Complete while the API is [served](OptionalApi::Served).
     pub objects: ObjectCache<T>,
     api: watch::Sender<OptionalApi<V>>,
-    /// Notified when a write shows that the API is no longer served.
-    removed: Notify,
+    /// Notified when a response says that the API is not served.
+    missing: Notify,
 }
 
 /// Whether an API can be used.
@@ -65,7 +65,7 @@ impl<T, V> Default for OptionalCache<T, V> {
         Self {
             objects: ObjectCache::default(),
             api: watch::Sender::new(OptionalApi::Unknown),
-            removed: Notify::new(),
+            missing: Notify::new(),
         }
     }
 }
@@ -81,10 +81,10 @@ impl<T, V: Copy + PartialEq> OptionalCache<T, V> {
         self.api.subscribe()
     }
 
-    /// Reports that the API server no longer serves the API. A watch that runs may notice it only
-    /// after minutes.
-    pub fn report_removed(&self) {
-        self.removed.notify_waiters();
+    /// Reports a response that the API is not served. Discovery decides: an API server that has
+    /// just started may be wrong. A watch may notice it only after minutes.
+    pub fn report_missing(&self) {
+        self.missing.notify_waiters();
     }
 
     /// Sets the API to served, for tests.
@@ -132,9 +132,13 @@ pub(crate) async fn feed_optional<T, V>(
         let found = timeout(DISCOVERY_TIMEOUT, find_version(&client, &kind)).await;
         let delay = match found {
             Ok(Ok(Some(version))) => {
-                let end = watch_objects(&client, &kind, version, cache, &changed, &errors).await;
-                cache.set_api(end);
-                DISCOVERY_INTERVAL
+                match watch_objects(&client, &kind, version, cache, &changed, &errors).await {
+                    OptionalApi::Unknown => RETRY_INTERVAL,
+                    end => {
+                        cache.set_api(end);
+                        DISCOVERY_INTERVAL
+                    }
+                }
             }
             Ok(Ok(None)) => {
                 cache.set_api(OptionalApi::NotServed);
@@ -177,7 +181,7 @@ async fn find_version<V: Copy>(
 }
 
 /// Watches objects until their API is no longer served, or the permission is missing. Returns which
-/// of the two.
+/// of the two; `Unknown` if discovery must decide.
 async fn watch_objects<T, V>(
     client: &Client,
     kind: &OptionalKind<V>,
@@ -199,7 +203,7 @@ where
     loop {
         let event = select! {
             event = events.next() => event,
-            () = cache.removed.notified() => return OptionalApi::NotServed,
+            () = cache.missing.notified() => return OptionalApi::Unknown,
         };
         let Some(event) = event else {
             return OptionalApi::Unknown;

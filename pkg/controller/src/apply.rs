@@ -169,6 +169,13 @@ impl Sender<'_> {
             return None;
         }
         let result = send_action(context, &self.pods, job, self.key, action).await;
+        if result.as_ref().is_err_and(Error::is_kind_not_served) {
+            if action.is_for_workload() {
+                context.workloads.report_missing();
+            } else if action.is_for_group() {
+                context.groups.report_missing();
+            }
+        }
         let stops = |error: &Error| stops_similar(action, error);
         if result.as_ref().is_err_and(stops) {
             is_stopped.store(true, Ordering::Relaxed);

@@ -31,9 +31,6 @@ pub(super) async fn create_group(
         return Ok(false);
     };
     let created = create_or_get(context, &api, RESOURCE, &group).await;
-    if created.as_ref().is_err_and(Error::is_kind_not_served) {
-        context.groups.report_removed();
-    }
     let created = created.map_err(|error| error.map_gang_forbidden(scheduler))?;
     let Some((found, is_new)) = created else {
         let (kind, name) = (GroupKind::KIND, group.name_any());

@@ -31,9 +31,6 @@ pub(super) async fn create_workload(
     let priority = find_priority(context, version, draft).await?;
     let workload = new_workload(job, draft, version, &priority);
     let created = create_or_get(context, &api, RESOURCE, &workload).await;
-    if created.as_ref().is_err_and(Error::is_kind_not_served) {
-        context.workloads.report_removed();
-    }
     let kind = "Workload";
     let Some((found, is_new)) = created.map_err(Error::map_kueue_error)? else {
         let name = draft.name.clone();

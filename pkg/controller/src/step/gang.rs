@@ -90,8 +90,9 @@ fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
     let Some(scheduling) = &status.scheduling else {
         return false;
     };
-    // A scheduler may count terminating pods of the last start as placed.
-    let is_terminating = |pod: &PodView| pod.in_gang && pod.deleting;
+    // A scheduler may count terminating pods of the last start as placed. Those of a lost node may
+    // terminate for ever.
+    let is_terminating = |pod: &PodView| pod.in_gang && pod.deleting && !pod.disrupted;
     if !scheduling.placed && observed.own_pods().any(is_terminating) {
         return false;
     }

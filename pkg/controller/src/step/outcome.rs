@@ -155,13 +155,21 @@ impl Action {
     }
 
     /// Returns true if the action writes a Workload of Kueue.
-    pub(super) fn is_for_workload(&self) -> bool {
+    pub(crate) fn is_for_workload(&self) -> bool {
         matches!(
             self,
             Self::CreateWorkload(_)
                 | Self::UpdateWorkload { .. }
                 | Self::PatchWorkloadStatus(_)
                 | Self::DeleteWorkload { .. }
+        )
+    }
+
+    /// Returns true if the action writes a group of the gang scheduler.
+    pub(crate) fn is_for_group(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateGroup { .. } | Self::UpdateGroup { .. } | Self::DeleteGroup { .. }
         )
     }
 

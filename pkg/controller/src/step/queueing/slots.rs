@@ -37,13 +37,21 @@ impl Slots {
                 has_unknown_pod: false,
             };
         };
+        let base = base_name(observed);
         let mut free: HashMap<SlotKey, i32> = HashMap::new();
-        for workload in own_workloads(observed).filter(|workload| workload.is_admitted()) {
-            for (pod_set, capacity) in capacities(workload, &queueing.workload, step) {
-                free.insert((workload.name.clone(), pod_set), capacity);
+        if observed.queue.api == QueueApi::Forbidden {
+            // Kueue still counts the quota of the job, so it has no more pods than replicas.
+            let wanted = plan.iter().filter(|entry| entry.is_wanted() && !entry.done);
+            for key in wanted.filter_map(|entry| slot_key(&base, plan, entry, step)) {
+                *free.entry(key).or_default() += 1;
+            }
+        } else {
+            for workload in own_workloads(observed).filter(|workload| workload.is_admitted()) {
+                for (pod_set, capacity) in capacities(workload, &queueing.workload, step) {
+                    free.insert((workload.name.clone(), pod_set), capacity);
+                }
             }
         }
-        let base = base_name(observed);
         for entry in plan {
             if observed
                 .own_pod(&entry.name)
@@ -71,11 +79,11 @@ impl Slots {
             return false;
         };
         match self.api {
-            QueueApi::Served(_) if self.has_unknown_pod => return false,
-            QueueApi::Served(_) => {}
             QueueApi::Unknown => return false,
             // Kueue no longer counts the quota of the job.
-            QueueApi::NotServed | QueueApi::Forbidden => return true,
+            QueueApi::NotServed => return true,
+            QueueApi::Served(_) if self.has_unknown_pod => return false,
+            QueueApi::Served(_) | QueueApi::Forbidden => {}
         }
         let Some(free) = self.free.get_mut(&key).filter(|free| **free > 0) else {
             return false;

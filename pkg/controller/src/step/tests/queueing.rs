@@ -238,16 +238,20 @@ fn evicted_job_ends_its_pods_and_waits_again() {
 
 #[test]
 fn replacement_waits_until_terminating_pod_returns_quota() {
-    let mut world = admitted();
-    let old = world.wanted(Role::Collector).remove(0);
-    world.pods.get_mut(&old).unwrap().deleting = true;
-    world.settle();
-    assert_eq!(world.wanted(Role::Collector).len(), 2);
-    assert_eq!(world.pods.len(), 4, "no new pod while one is terminating");
-    world.remove_terminating_pods();
-    world.settle();
-    assert_eq!(world.pods.len(), 4);
-    assert_eq!(world.workload_names(), [BASE]);
+    // Kueue counts the quota also without permissions for the orchestrator.
+    for api in [admitted().queue.api, QueueApi::Forbidden] {
+        let mut world = admitted();
+        world.queue.api = api;
+        let old = world.wanted(Role::Collector).remove(0);
+        world.pods.get_mut(&old).unwrap().deleting = true;
+        world.settle();
+        assert_eq!(world.wanted(Role::Collector).len(), 2);
+        assert_eq!(world.pods.len(), 4, "no new pod while one is terminating");
+        world.remove_terminating_pods();
+        world.settle();
+        assert_eq!(world.pods.len(), 4);
+        assert_eq!(world.workload_names(), [BASE]);
+    }
 }
 
 #[test]

@@ -5,11 +5,7 @@ use std::rc::Rc;
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role};
 use di_plan::{PodView, ServiceView, aggregator_of, find_entry, group_members, is_group_complete};
 
-use super::{
-    Failure, Model,
-    queue::{is_for_queue_or_gang, waits_in_queue},
-    version,
-};
+use super::{Failure, Model, queue::waits_in_queue, version};
 use crate::step::{
     Action,
     tests::{
@@ -112,7 +108,7 @@ impl Model {
                         .and(Err(Failure::Rejected(Reason::Timeout)))
                 }
                 None => {
-                    let is_for_queue_or_gang = is_for_queue_or_gang(&action);
+                    let is_for_queue_or_gang = action.is_for_workload() || action.is_for_group();
                     let result = self.apply_action(cache, action);
                     if is_for_queue_or_gang && result.is_ok() {
                         self.history.know_workloads_and_groups();

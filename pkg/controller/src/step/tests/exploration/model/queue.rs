@@ -53,15 +53,6 @@ pub(super) fn waits_in_queue(job: &DIJob) -> bool {
     job.queue_name().is_some() && !is_admitted
 }
 
-/// Whether an action writes a Workload or a group.
-pub(super) fn is_for_queue_or_gang(action: &Action) -> bool {
-    let is_for_group = matches!(
-        action,
-        Action::CreateGroup { .. } | Action::UpdateGroup { .. } | Action::DeleteGroup { .. }
-    );
-    is_for_group || action.is_for_workload()
-}
-
 fn can_be_admitted(workload: &WorkloadView) -> bool {
     workload.active && !workload.has_quota() && !workload.is_true("Finished")
 }
