@@ -160,7 +160,7 @@ fn find_position(job: &Job, pending: &PendingByQueue) -> Option<i64> {
     own.map(|workload| workload.position).min()
 }
 
-/// Reasons of the condition `ReplicasReady` for which no quota will do.
+/// Reasons of the condition `ReplicasReady` that more quota does not solve.
 const PROBLEMS: [Reason; 4] = [
     Reason::FlavorConflict,
     Reason::QueueForbidden,

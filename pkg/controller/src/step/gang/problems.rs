@@ -52,7 +52,7 @@ pub fn waiting_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Rea
     if let Some(problem) = unusable_group(observed) {
         return (!is_placed).then_some(problem);
     }
-    // The number of placed pods is known without the groups.
+    // A waiting gang reports its placed pods also while the groups are not listed.
     if observed.gang.api == OptionalApi::Unknown && status.scheduling.is_none() {
         let message = "the PodGroups of the gang scheduler are not listed yet".to_owned();
         return Some((Reason::GangWaiting, message));
