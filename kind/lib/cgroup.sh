@@ -7,6 +7,9 @@ CGROUP=di-cluster-$CLUSTER-$(printf %s "$STATE" | cksum | cut -d' ' -f1)
 # Mount points of all cgroup hierarchies: many with v1 and hybrid, one with v2.
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
+# As kubelet decides it: version 2 only if there is no hierarchy of version 1.
+cgroup_version() { if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then echo 2; else echo 1; fi; }
+
 # The hierarchy of the daemons: if possible one that kubelets do not use to account resources.
 cgroup_home() {
   local mount

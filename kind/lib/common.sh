@@ -11,13 +11,16 @@ CLUSTER=${DI_CLUSTER:-di}
 CLUSTER_ROOT=${DI_CLUSTER_DIR:-/var/tmp/di-cluster}
 STATE=$CLUSTER_ROOT/$CLUSTER
 CACHE=${DI_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/di-orchestrator}
+# The Kubernetes that is built. select_kubernetes replaces it by that of DI_KUBERNETES_BIN.
 K8S_VERSION=1.20.2
 # The folder depends on the patches, since they change the binaries.
-K8S_BIN=$CACHE/kubernetes-$K8S_VERSION-$(cat "$KIND_DIR"/patches/*.patch | cksum | cut -d' ' -f1)
-PAUSE_IMAGE=di-pause:$K8S_VERSION
+K8S_BUILT=$CACHE/kubernetes-$K8S_VERSION-$(cat "$KIND_DIR"/patches/*.patch | cksum | cut -d' ' -f1)
+K8S_BIN=$K8S_BUILT
+PAUSE_IMAGE=di-pause:$(cksum <"$KIND_DIR/lib/pause.c" | cut -d' ' -f1)
+PAUSE_ARCHIVE=$CACHE/${PAUSE_IMAGE/:/-}.tar
 DEFAULT_WORKERS=2
 LOCK_FD=''
-export KIND_DIR CACHE K8S_VERSION K8S_BIN PAUSE_IMAGE DEFAULT_WORKERS
+export KIND_DIR CACHE K8S_VERSION K8S_BUILT K8S_BIN PAUSE_IMAGE PAUSE_ARCHIVE DEFAULT_WORKERS
 
 say() { printf '%s\n' "$*"; }
 
@@ -67,7 +70,7 @@ provider() {
     printf '%s' "$DI_CLUSTER_PROVIDER"
   elif [[ -s $STATE/provider ]]; then
     cat "$STATE/provider"
-  elif docker_works; then
+  elif [[ -z ${DI_KUBERNETES_BIN:-} ]] && docker_works; then
     printf kind
   else
     printf native
@@ -89,6 +92,8 @@ load_provider() {
 
 require_cluster() {
   [[ -e $STATE/complete ]] || die "cluster '$CLUSTER' is not up (no $STATE/complete); run $KIND_DIR/up"
+  # A running cluster keeps its programs, also if DI_KUBERNETES_BIN has changed.
+  if [[ -s $STATE/kubernetes ]]; then K8S_BIN=$(<"$STATE/kubernetes"); fi
 }
 
 worker_name() { # worker_name INDEX: kind's own naming

@@ -4,7 +4,7 @@
 POD_RANGE=10.244.0.0/16 # see pod_range
 
 start_etcd() {
-  daemon_inside "$CONTROL_PLANE" etcd etcd --name "$CLUSTER" --data-dir "$STATE/etcd" --unsafe-no-fsync \
+  daemon_inside "$CONTROL_PLANE" etcd "$K8S_BIN/etcd" --name "$CLUSTER" --data-dir "$STATE/etcd" --unsafe-no-fsync \
     --logger zap --log-level warn --quota-backend-bytes 8589934592 \
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
@@ -50,9 +50,12 @@ start_scheduler() {
 }
 
 # Runs in every namespace: on nodes for pods, in the control plane so that the API server reaches webhooks by Service.
-start_kube_proxy() { # start_kube_proxy NAMESPACE IP
-  daemon_inside "$1" "kube-proxy-$1" "$K8S_BIN/kube-proxy" \
-    --kubeconfig="$STATE/conf/kube-proxy.kubeconfig" --hostname-override="$1" --bind-address="$2" \
+# Newer versions wait for their Node, so the control plane has the name of a worker. They exit when it is deleted, and expect
+# to be started again.
+start_kube_proxy() { # start_kube_proxy NAMESPACE NODE IP
+  # shellcheck disable=SC2016 # expanded by the daemon's shell
+  daemon_inside "$1" "kube-proxy-$1" bash -c 'while true; do "$@"; sleep 1; done' bash "$K8S_BIN/kube-proxy" \
+    --kubeconfig="$STATE/conf/kube-proxy.kubeconfig" --hostname-override="$2" --bind-address="$3" \
     --proxy-mode=iptables --cluster-cidr="$POD_RANGE" --conntrack-max-per-core=0 --oom-score-adj=0 \
     --healthz-bind-address=127.0.0.1 --metrics-bind-address=127.0.0.1
 }

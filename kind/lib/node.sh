@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # A node: containerd, kubelet and kube-proxy in their own namespace. Paths like /run are private to it, see network.sh.
+# shellcheck source=versions.sh
+source "$KIND_DIR/lib/versions.sh"
 
 write_containerd_config() {
   # restrict_oom_score_adj: without CAP_SYS_RESOURCE runc fails with "can't get final child's PID from pipe: EOF".
@@ -38,6 +40,8 @@ write_cni_config() { # write_cni_config INDEX NODE
 CONFIG
 }
 
+options_of_kubelet() { kubelet_options "$("$K8S_BIN/kubelet" --version)" "$(cgroup_version)"; }
+
 write_kubelet_config() { # write_kubelet_config NODE
   : >"$STATE/conf/resolv.conf" # no upstream: cluster names only
   # The disk is shared with the host: a full disk must not remove images or evict pods.
@@ -62,6 +66,7 @@ eventRecordQPS: 0
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi, nodefs.available: 20Mi, imagefs.available: 20Mi}
 volumePluginDir: /var/lib/kubelet/volume-plugins
+$(options_of_kubelet | grep -v '^--' || true)
 CONFIG
 }
 
@@ -78,10 +83,11 @@ import_images() { # import_images NODE ARCHIVE...
 }
 
 start_kubelet() { # start_kubelet INDEX NODE
+  local flags
+  mapfile -t flags < <(options_of_kubelet | grep '^--')
   daemon_inside "$2" "kubelet-$2" "$K8S_BIN/kubelet" \
     --config="$STATE/conf/kubelet-$2.yaml" --kubeconfig="$STATE/conf/$2.kubeconfig" --cert-dir=/var/lib/kubelet/pki \
-    --hostname-override="$2" --node-ip="$(node_ip "$1")" \
-    --container-runtime=remote --container-runtime-endpoint=unix:///run/containerd/containerd.sock
+    --hostname-override="$2" --node-ip="$(node_ip "$1")" "${flags[@]}"
 }
 
 # Created before its kubelet starts: with a pod range it is ready without kubelet's next status update. It needs some

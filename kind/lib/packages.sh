@@ -2,11 +2,11 @@
 # The Debian packages of a native cluster. A command that exists is used, also if it is from another source.
 
 RUNTIME_COMMANDS=(
-  etcd:etcd-server containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 conntrack:conntrack
+  containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 conntrack:conntrack
   socat:socat dnsmasq:dnsmasq-base buildah:buildah jq:jq curl:curl openssl:openssl nsenter:util-linux
 )
 CNI_PLUGINS=/usr/lib/cni # Debian's folder of containernetworking-plugins
-BUILD_COMMANDS=(go:golang-go rsync:rsync jq:jq make:make gcc:gcc dpkg-source:dpkg-dev)
+BUILD_COMMANDS=(go:golang-go rsync:rsync jq:jq make:make dpkg-source:dpkg-dev)
 REFLECT2=/usr/share/gocode/src/github.com/modern-go/reflect2
 
 missing_commands() { # missing_commands COMMAND:PACKAGE...: prints the packages
@@ -16,14 +16,18 @@ missing_commands() { # missing_commands COMMAND:PACKAGE...: prints the packages
   done
 }
 
-missing_packages() { # missing_packages [build]
+missing_packages() { # missing_packages [etcd] [c] [build]: with etcd, a C compiler, or all that builds Kubernetes
   {
     missing_commands "${RUNTIME_COMMANDS[@]}"
     [[ -x $CNI_PLUGINS/ptp ]] || echo containernetworking-plugins
-    if [[ ${1:-} == build ]]; then
+    if [[ " $* " == *" etcd "* ]]; then missing_commands etcd:etcd-server; fi
+    if [[ " $* " == *" c "* ]]; then
+      missing_commands gcc:gcc
+      [[ -e /usr/include/stdio.h ]] || echo libc6-dev
+    fi
+    if [[ " $* " == *" build "* ]]; then
       missing_commands "${BUILD_COMMANDS[@]}"
       [[ -d $REFLECT2 ]] || echo golang-github-modern-go-reflect2-dev
-      [[ -e /usr/include/stdio.h ]] || echo libc6-dev
     fi
   } | sort -u
 }
@@ -42,11 +46,11 @@ without_services() {
   return "$result"
 }
 
-install_packages() { # install_packages [build]
+install_packages() { # install_packages [etcd] [c] [build]
   local missing
-  mapfile -t missing < <(missing_packages "${1:-}")
+  mapfile -t missing < <(missing_packages "$@")
   apt_install "${missing[@]}"
-  mapfile -t missing < <(missing_packages "${1:-}")
+  mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} == 0)) || die_with_log "$CACHE/log/apt.log" "packages are still missing after apt-get install: ${missing[*]}"
 }
 

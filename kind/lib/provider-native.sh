@@ -18,9 +18,20 @@ native_nodes() {
   for ((i = 1; i <= $(<"$STATE/workers"); i++)); do worker_name "$i"; echo; done
 }
 
+runs_selected_kubernetes() { [[ -e $STATE/kubernetes && $(<"$STATE/kubernetes") == "$K8S_BIN" ]]; }
+
+# require_visible VARIABLE FOLDER: the nodes need this folder of the host.
+require_visible() {
+  case $2/ in
+    /run/* | /var/run/* | /var/lib/* | /var/log/* | /var/local/*)
+      die "$1='$2': must not be in /run, /var/lib, /var/log or /var/local, which are private in the nodes" ;;
+  esac
+}
+
 provider_healthy() { # provider_healthy WORKERS
   local pidfile name node
   [[ -e $STATE/complete && $(<"$STATE/workers") == "$1" ]] || return 1
+  runs_selected_kubernetes || { say "cluster '$CLUSTER' runs other programs than those of $K8S_BIN"; return 1; }
   for pidfile in "$STATE"/run/*.pid; do
     name=$(basename "$pidfile" .pid)
     daemon_pid "$name" >/dev/null || { say "$name is not running"; return 1; }
@@ -37,15 +48,14 @@ provider_healthy() { # provider_healthy WORKERS
 provider_up() { # provider_up WORKERS
   local i node
   ((EUID == 0)) || die "the native cluster needs root for network namespaces, mounts and cgroups"
-  case $STATE/ in
-    /run/* | /var/run/* | /var/lib/* | /var/log/* | /var/local/*)
-      die "DI_CLUSTER_DIR='$CLUSTER_ROOT': must not be in /run, /var/lib, /var/log or /var/local, which are private in the nodes" ;;
-  esac
+  require_visible DI_CLUSTER_DIR "$CLUSTER_ROOT"
+  if [[ -n ${DI_KUBERNETES_BIN:-} ]]; then require_visible DI_KUBERNETES_BIN "$(given_folder)"; fi
   "$KIND_DIR/binaries"
 
   mkdir -p "$STATE"/{run,log,conf,etcd}
   mkdir -m 1777 "$STATE/storage"
   echo "$1" >"$STATE/workers"
+  echo "$K8S_BIN" >"$STATE/kubernetes"
   cp "$KIND_DIR/audit-policy.yaml" "$STATE/conf/" # the checkout may change under a running server
   choose_api_port
   cgroup_create "$CGROUP/daemons"
@@ -70,16 +80,16 @@ provider_up() { # provider_up WORKERS
   network_forward_api
   for node in $(native_nodes); do
     await "$node containerd" "containerd-$node" 60 node_ctr "$node" version
-    import_images "$node" "$K8S_BIN/pause.tar"
+    import_images "$node" "$PAUSE_ARCHIVE"
   done
   await "API server" kube-apiserver 90 api /readyz
   start_controller_manager
   start_scheduler
   start_dns
-  start_kube_proxy "$CONTROL_PLANE" "$CONTROL_PLANE_IP"
+  start_kube_proxy "$CONTROL_PLANE" "$(worker_name 1)" "$CONTROL_PLANE_IP"
   for ((i = 1; i <= $1; i++)); do
     node=$(worker_name "$i")
-    start_kube_proxy "$node" "$(node_ip "$i")"
+    start_kube_proxy "$node" "$node" "$(node_ip "$i")"
     register_node "$i" "$node"
     start_kubelet "$i" "$node"
   done

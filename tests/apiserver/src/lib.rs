@@ -54,7 +54,7 @@ pub use proxy::{Proxy, ProxyAction, RecordedRequest, WatchMode};
 pub use quota::{GPUS, forbid_pods, forbid_resource, set_pod_quota};
 pub use schemathesis::run_schemathesis;
 pub use server::{Part, Server};
-pub use space::{Space, wait_for_objects};
+pub use space::{SPACE_LABEL, Space, wait_for_objects};
 pub use terminal::Terminal;
 pub use tokens::Account;
 pub use webhooks::Webhooks;

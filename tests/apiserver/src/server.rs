@@ -301,6 +301,13 @@ impl Server {
         client.with_layer(&narrow).build()
     }
 
+    /// Returns the minor version of Kubernetes.
+    pub async fn minor_version(&self) -> u32 {
+        let version = self.client("test").apiserver_version().await.unwrap();
+        // Some builds add a plus.
+        version.minor.trim_end_matches('+').parse().unwrap()
+    }
+
     /// Returns all writes in a namespace, in the order of their responses.
     pub async fn writes(&self, namespace: &str) -> Vec<AuditedWrite> {
         audit::writes(&self.audit_log(), 0, &self.client("test"), namespace).await

@@ -21,6 +21,10 @@ use crate::{
     random_faults::{RandomFaults, fault_percent},
 };
 
+/// Label with the name of a test's namespace. The webhooks of the test select namespaces by it, also
+/// others than its own. API servers since 1.21 reset `kubernetes.io/metadata.name`.
+pub const SPACE_LABEL: &str = "tests.opendilab.org/space";
+
 /// A namespace of one test on the shared server.
 #[derive(Clone)]
 pub struct Space {
@@ -51,10 +55,7 @@ impl Space {
         let object = Namespace {
             metadata: ObjectMeta {
                 name: Some(namespace.clone()),
-                // API servers before 1.21 do not set this label.
-                labels: Some(
-                    [("kubernetes.io/metadata.name".to_owned(), namespace.clone())].into(),
-                ),
+                labels: Some([(SPACE_LABEL.to_owned(), namespace.clone())].into()),
                 ..ObjectMeta::default()
             },
             ..Namespace::default()

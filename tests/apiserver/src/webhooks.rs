@@ -27,7 +27,7 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-use crate::{Space, dry_run, install::apply_changed};
+use crate::{SPACE_LABEL, Space, dry_run, install::apply_changed};
 
 /// The webhooks of `manifests/webhook-only`, served by this process for one namespace. They have
 /// the rights of the manifests; the API server reaches them through an ExternalName service.
@@ -86,7 +86,7 @@ impl Webhooks {
         let port = webhooks.settings.addr.port();
         apply_changed(&space.client, "base/webhooks.yaml", |text| {
             let mine = format!(
-                "    namespaceSelector:\n      matchLabels:\n        kubernetes.io/metadata.name: {namespace}\n    failurePolicy:"
+                "    namespaceSelector:\n      matchLabels:\n        {SPACE_LABEL}: {namespace}\n    failurePolicy:"
             );
             let renamed = renamed(text);
             renamed
@@ -334,7 +334,7 @@ impl Webhooks {
 
     /// Makes the API server call the webhooks for another namespace, too.
     pub async fn add_namespace(&self, namespace: &str) {
-        let label = json!({"metadata": {"labels": {"kubernetes.io/metadata.name": self.settings.namespace}}});
+        let label = json!({"metadata": {"labels": {SPACE_LABEL: self.settings.namespace}}});
         let api: Api<Namespace> = Api::all(self.space.client.clone());
         api.patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
             .await

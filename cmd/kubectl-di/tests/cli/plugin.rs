@@ -181,8 +181,11 @@ impl Plugin {
 
     /// Also masks the version of Kubernetes and dates.
     pub fn normalize_versions(&self, result: &impl fmt::Display) -> String {
-        // Newer servers include the time of writes in more messages.
-        let text = self.normalize(result).replace(" at TIME", "");
+        // Newer servers include the time of writes in more messages, and this text.
+        let text = self
+            .normalize(result)
+            .replace(" at TIME", "")
+            .replace("failed to call webhook: ", "");
         let text = Regex::new(r"\bv1\.\d+\.\d+\b")
             .unwrap()
             .replace_all(&text, "KUBERNETES");

@@ -109,6 +109,40 @@ fn metrics_ports_admit_monitoring_namespace() {
     }
 }
 
+/// Returns the values of all fields with this name.
+fn values_of(object: &Value, field: &str) -> Vec<Value> {
+    let children: Vec<_> = match object {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    let own = object.get(field).cloned();
+    let deeper = children.into_iter().flat_map(|one| values_of(one, field));
+    own.into_iter().chain(deeper).collect()
+}
+
+/// Newer API servers replace these values as a whole. Without the default, `kubectl di upgrade`
+/// conflicts with `kubectl apply`.
+#[test]
+fn atomic_values_name_their_defaults() {
+    for file in [ALL, WEBHOOKS_ONLY] {
+        let objects = Value::Array(objects_of(file));
+        let references = values_of(&objects, "fieldRef");
+        assert!(references.len() >= 2, "{file}: {references:?}");
+        for reference in references {
+            assert_eq!(reference["apiVersion"], "v1", "{file}: {reference}");
+        }
+        let policy = object_of(file, "NetworkPolicy", "di-orchestrator");
+        for port in values_of(&policy, "ports").iter().flat_map(all_items) {
+            assert!(port["protocol"].is_string(), "{file}: {port}");
+        }
+    }
+}
+
+fn all_items(list: &Value) -> &[Value] {
+    list.as_array().unwrap()
+}
+
 #[test]
 fn endpoint_service_has_session_affinity() {
     let service = object("Service", "di-server");
