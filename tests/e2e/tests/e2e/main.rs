@@ -15,6 +15,7 @@ mod nodes;
 mod pause;
 mod plugin;
 mod plugin_exec_and_logs;
+mod python;
 mod queueing;
 mod restart;
 mod roles;

@@ -7,5 +7,6 @@ mod coordinator_restarts;
 mod lost_responses;
 mod openapi;
 mod own_writes;
+mod python_client;
 mod regressions;
 mod scheduling;
