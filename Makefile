@@ -8,9 +8,12 @@ IMAGES := $(CARGO_TARGET_DIR)/images
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
-CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
+CACHE_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator
+CARGO_FUZZ := $(CACHE_DIR)/cargo-fuzz
+MATURIN_VERSION := 1.16.0
+MATURIN := $(CACHE_DIR)/python/maturin-$(MATURIN_VERSION)
 
-.PHONY: help demo test lint unit test-faults test-newest-k8s selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test lint unit test-faults test-newest-k8s selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin wheel install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 18
@@ -105,6 +108,13 @@ down: ## Remove the cluster
 
 plugin: ## Build the plugin
 	cargo build --release --locked -p kubectl-di
+
+wheel: $(MATURIN)/bin/maturin ## Build the Python package as a wheel in target/wheels
+	$< build --release --locked --manifest-path python/Cargo.toml --out $(CARGO_TARGET_DIR)/wheels
+
+$(MATURIN)/bin/maturin:
+	python3 -m venv --clear $(MATURIN)
+	$(MATURIN)/bin/pip install --quiet --no-cache-dir maturin==$(MATURIN_VERSION)
 
 # Packages are built with this target, too: DESTDIR=... is the staging folder.
 install: binaries ## Install the plugin, its man pages and completions below PREFIX

@@ -1,5 +1,6 @@
 import io
 import itertools
+import json
 import logging
 import re
 import sys
@@ -19,7 +20,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), 
 
 
 class DocsTest(unittest.TestCase):
-    """Runs the examples of docs/python.md in their order, with stand-ins for the training code."""
+    """Runs the examples of docs/python.md in their order, with fakes of the cluster and the training code."""
 
     def setUp(self):
         self.endpoint = FakeEndpoint()
@@ -31,8 +32,21 @@ class DocsTest(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
+    def test_client_example_runs(self):
+        native = mock.Mock(DIError=OSError)
+        client = native.Client.return_value
+        client.create_job.return_value = "cartpole"
+        client.get_job_logs.return_value = iter(["first", "last"])
+        client.wait_for_job_status.return_value = json.dumps({"metadata": {}, "status": {"phase": "Succeeded"}})
+        with mock.patch.dict(sys.modules, {"di_orchestrator._native": native}):
+            with redirect_stdout(io.StringIO()) as out:
+                exec(BLOCKS[0], {})
+        client.create_job.assert_called_once_with("cartpole.yaml", True)
+        client.scale.assert_called_once_with("cartpole", 4, None)
+        self.assertEqual(out.getvalue().split(), ["first", "last", "Succeeded"])
+
     def test_replica_examples_run(self):
-        first, watch, failed, keys, outside = BLOCKS[:5]
+        first, watch, failed, keys, outside = BLOCKS[1:6]
         connected, disconnected = [], []
         names = {"connect": connected.append, "disconnect": disconnected.append}
         with redirect_stdout(io.StringIO()) as out:
@@ -63,7 +77,7 @@ class DocsTest(unittest.TestCase):
             self.assertEqual(names["client"]._token(), "a-token")
 
     def test_worker_examples_run(self):
-        loop, callback = BLOCKS[5:]
+        loop, callback = BLOCKS[6:]
         saved = []
         names = {"train_step": lambda rate: rate, "save_checkpoint": lambda: saved.append("loop")}
         exec(loop, names)

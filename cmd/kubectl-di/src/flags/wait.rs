@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use di_client::{Deadline, Job};
+use di_client::Deadline;
 
 use crate::flags::parsers::parse_timeout;
 
@@ -47,17 +47,5 @@ impl WaitByDefault {
     /// Whether --wait is true.
     pub fn is_wanted(self) -> bool {
         self.wait
-    }
-}
-
-/// Describes what a wait has waited for, such as `phase Running`, with what the job has instead.
-pub fn describe_wait(awaited: &str) -> impl Fn(&Job) -> String {
-    move |job| {
-        let awaited = format!("{awaited} of {}", job.resource_name());
-        let phase = || Some(format!("its phase is {}", job.status.phase?.as_str()));
-        match job.problem_summary().or_else(phase) {
-            Some(found) => format!("{awaited} ({found})"),
-            None => awaited,
-        }
     }
 }

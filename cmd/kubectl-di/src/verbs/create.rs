@@ -5,18 +5,15 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{
-    Cluster, Deadline, Document, DryRun, PreparedObject, WaitState, prepare_objects, started_state,
-    succeeded_state, wait_for_job,
+    Cluster, Deadline, Document, DryRun, PreparedObject, WaitState, describe_wait, prepare_objects,
+    started_state, succeeded_state, wait_for_job,
 };
 use serde_json::{Value, json};
 
 use crate::{
     flags::{
-        dry_run::DryRunFlag,
-        globals::Globals,
-        manifests::Manifests,
-        resources::Resources,
-        wait::{WaitFlags, describe_wait},
+        dry_run::DryRunFlag, globals::Globals, manifests::Manifests, resources::Resources,
+        wait::WaitFlags,
     },
     output::{
         self,

@@ -2,14 +2,14 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, resumed_state, suspended_state, wait_for_job};
+use di_client::{Job, describe_wait, resumed_state, suspended_state, wait_for_job};
 
 use crate::{
     flags::{
         dry_run::DryRunFlag,
         globals::Globals,
         selection::{SelectedJob, Selection},
-        wait::{WaitFlags, describe_wait},
+        wait::WaitFlags,
     },
     output::{
         printer::{OutputFlags, Printer},

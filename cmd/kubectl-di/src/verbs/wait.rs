@@ -3,7 +3,9 @@ use std::{io::Write, process::ExitCode, time::Duration};
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use di_api::{FailureAction, Reason};
-use di_client::{Cluster, Deadline, Error, Job, WaitCondition, get_job, wait_for_job};
+use di_client::{
+    Cluster, Deadline, Error, Job, WaitCondition, describe_wait, get_job, wait_for_job,
+};
 
 use crate::{
     flags::{
@@ -11,7 +13,6 @@ use crate::{
         globals::Globals,
         parsers::parse_duration,
         selection::{SelectedJob, Selection},
-        wait::describe_wait,
     },
     output::{
         failures::tail_lines,

@@ -17,6 +17,7 @@ mod manifests;
 mod packaging;
 mod plugin;
 mod port_forward;
+mod python;
 mod queueing;
 mod replicas;
 mod replicas_list;

@@ -70,6 +70,18 @@ pub async fn wait_for_job(
     }
 }
 
+/// Describes what a wait has waited for, such as `phase Running`, with what the job has instead.
+pub fn describe_wait(awaited: &str) -> impl Fn(&Job) -> String {
+    move |job| {
+        let awaited = format!("{awaited} of {}", job.resource_name());
+        let phase = || Some(format!("its phase is {}", job.status.phase?.as_str()));
+        match job.problem_summary().or_else(phase) {
+            Some(found) => format!("{awaited} ({found})"),
+            None => awaited,
+        }
+    }
+}
+
 /// The error of the API server for a missing job.
 fn not_found_error(name: &str) -> Error {
     let plural = format!("{}.{}", api_resource().plural, di_api::names::GROUP);

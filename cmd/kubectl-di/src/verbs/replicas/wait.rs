@@ -1,13 +1,10 @@
 use anyhow::Result;
 use di_client::{
-    Cluster, Job, Progress, RestartedPod, WaitState, removing_replicas, replicas_ready_state,
-    wait_for_job,
+    Cluster, Job, Progress, RestartedPod, WaitState, describe_wait, removing_replicas,
+    replicas_ready_state, wait_for_job,
 };
 
-use crate::{
-    flags::wait::{WaitFlags, describe_wait},
-    output::progress_bar::ProgressBar,
-};
+use crate::{flags::wait::WaitFlags, output::progress_bar::ProgressBar};
 
 /// The condition of a wait in addition to the readiness of every planned replica.
 #[derive(Clone, Copy)]
