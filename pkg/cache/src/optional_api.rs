@@ -252,3 +252,73 @@ fn end_of_watch<V>(error: &watcher::Error) -> Option<OptionalApi<V>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    };
+
+    use di_fixtures::{ApiServerMock, Reply};
+    use di_plan::KueueVersion;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{QueueApi, WorkloadCache, feed_workloads};
+
+    const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+
+    /// A server without Workloads that serves Kueue's API while `is_served`. Its watches hang.
+    fn kueue_server(is_served: Arc<AtomicBool>) -> (ApiServerMock, Client) {
+        let mut is_watch = true;
+        ApiServerMock::new(move |request| {
+            if request.path == "/apis" {
+                let version = json!({"groupVersion": API_VERSION, "version": "v1beta2"});
+                let group = json!({"name": "kueue.x-k8s.io", "versions": [version]});
+                let groups = if is_served.load(Relaxed) {
+                    json!([group])
+                } else {
+                    json!([])
+                };
+                return Reply::Object(200, json!({"groups": groups}));
+            }
+            // Each list is followed by a watch.
+            is_watch = !is_watch;
+            if is_watch {
+                return Reply::Hang;
+            }
+            let list = json!({
+                "apiVersion": API_VERSION, "kind": "WorkloadList",
+                "metadata": {"resourceVersion": "1"}, "items": [],
+            });
+            Reply::Object(200, list)
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn discovery_decides_about_api_reported_as_missing() {
+        let is_served = Arc::new(AtomicBool::new(true));
+        let (mock, client) = kueue_server(is_served.clone());
+        let cache = Arc::new(WorkloadCache::default());
+        let (changed, _keys) = mpsc::channel(1);
+        let feed = feed_workloads(client, cache.clone(), changed, WatchErrors::default());
+        let feed = tokio::spawn(feed);
+        // The clock is paused, so it advances only while the feed waits.
+        let observe = async || {
+            sleep(2 * RETRY_INTERVAL).await;
+            let requests = mock.requests().into_iter();
+            let discoveries = requests.filter(|request| request.path == "/apis");
+            (cache.api(), discoveries.count())
+        };
+        let served = QueueApi::Served(KueueVersion::V1beta2);
+        assert_eq!(observe().await, (served, 1));
+        // The API server has just started.
+        cache.report_missing();
+        assert_eq!(observe().await, (served, 2));
+        is_served.store(false, Relaxed);
+        cache.report_missing();
+        assert_eq!(observe().await, (QueueApi::NotServed, 3));
+        feed.abort();
+    }
+}

@@ -1,5 +1,6 @@
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry},
+    future::ready,
     pin::pin,
     sync::{Arc, Mutex},
 };
@@ -11,7 +12,7 @@ use di_api::{
         labels,
     },
 };
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -21,7 +22,7 @@ use kube::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    crds::objects,
+    crds::{objects, wait_until},
     quota::Quota,
     workload::{
         Amounts, MAX_POD_SETS, add_amounts, format_amount, is_true, items, pod_count, pod_requests,
@@ -35,16 +36,17 @@ mod tests;
 /// Kueue puts the name into labels.
 const MAX_NAME_LEN: usize = 63;
 
-/// Watches the pods of jobs and the Workloads of a namespace, and records violations until it is
-/// dropped.
+/// Watches the pods of jobs and the Workloads of some namespaces, and records violations until it
+/// is dropped.
 ///
-/// Violations: admitted live pods request more than the nominal quota of their ClusterQueue, a live
-/// pod of a job in a queue was not admitted, and a Workload breaks a rule of Kueue's webhooks or
-/// CRDs. Pods count until they have ended or are gone from the API. The quota is that of the first
-/// pod seen; tests that change it later need another monitor.
+/// Violations: admitted live pods of all namespaces request more than the nominal quota of their
+/// ClusterQueue, a live pod of a job in a queue was not admitted, and a Workload breaks a rule of
+/// Kueue's webhooks or CRDs. Pods count until they have ended or are gone from the API. The quota
+/// is that of the first pod seen; tests that change it later need another monitor.
 pub struct QuotaMonitor {
     tasks: [JoinHandle<()>; 2],
-    violations: Violations,
+    namespaces: Vec<String>,
+    seen: SharedSeen,
 }
 
 impl Drop for QuotaMonitor {
@@ -56,42 +58,107 @@ impl Drop for QuotaMonitor {
 }
 
 impl QuotaMonitor {
-    /// Starts to watch. The CRDs must be installed, since a failed watch is retried with a growing
-    /// delay.
-    pub fn start(client: &Client, namespace: &str, version: &str) -> Self {
-        let violations = Violations::default();
+    /// Starts to watch, and waits until the existing objects are listed. The CRDs must be
+    /// installed, since a failed watch is retried with a growing delay.
+    pub async fn start(client: &Client, namespaces: &[String], version: &str) -> Self {
+        // One watch reports the pods of several namespaces in the order of their changes. Several
+        // watches could report a new pod before the end of the one whose quota it got.
+        let scope = match namespaces {
+            [only] => Some(only.as_str()),
+            _ => None,
+        };
         let pod = ApiResource::erase::<Pod>(&());
-        let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pod);
-        let jobs: Api<DIJob> = Api::namespaced(client.clone(), namespace);
+        let pods: Api<DynamicObject> = match scope {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pod),
+            None => Api::all_with(client.clone(), &pod),
+        };
+        // By the label of jobs: a pod that was not admitted has no label of Kueue.
+        let config = watcher::Config::default().labels(labels::JOB);
+        let pods = watch_namespaces(pods, config, namespaces);
+        let workloads = objects(client, version, "Workload", scope);
+        let workloads = watch_namespaces(workloads, watcher::Config::default(), namespaces);
         let queues = objects(client, version, "ClusterQueue", None);
-        let workloads = objects(client, version, "Workload", Some(namespace));
-        Self {
+        let seen = SharedSeen::default();
+        let monitor = Self {
             tasks: [
-                tokio::spawn(watch_pods(pods, jobs, queues, violations.clone())),
-                tokio::spawn(watch_workloads(workloads, violations.clone())),
+                tokio::spawn(watch_pods(pods, client.clone(), queues, seen.clone())),
+                tokio::spawn(watch_workloads(workloads, seen.clone())),
             ],
-            violations,
-        }
+            namespaces: namespaces.to_vec(),
+            seen,
+        };
+        wait_until("the quota monitor has started", async || {
+            let seen = monitor.seen.lock().unwrap();
+            seen.pods_are_listed && seen.workloads_are_listed
+        })
+        .await;
+        monitor
     }
 
-    /// Returns what was violated up to now, each violation once.
-    pub fn violations(&self) -> Vec<String> {
-        self.violations.0.lock().unwrap().clone()
+    /// Checks that nothing was violated up to now. Waits until pods with quota and admissions were
+    /// seen in each namespace, since a monitor that sees nothing finds no violation.
+    pub async fn check(&self) {
+        wait_until("pods and admissions were seen", async || {
+            let seen = self.seen.lock().unwrap();
+            seen.has_all_of(&self.namespaces)
+        })
+        .await;
+        let violations = self.seen.lock().unwrap().violations.clone();
+        assert!(violations.is_empty(), "{violations:#?}");
     }
 }
 
-#[derive(Clone, Default)]
-struct Violations(Arc<Mutex<Vec<String>>>);
+/// What a monitor has seen.
+#[derive(Default)]
+struct Seen {
+    pods_are_listed: bool,
+    workloads_are_listed: bool,
+    /// Namespaces of the admitted pods whose quota was read.
+    pods: BTreeSet<String>,
+    /// Namespaces of the admitted Workloads.
+    admissions: BTreeSet<String>,
+    /// Each violation once.
+    violations: Vec<String>,
+}
 
-impl Violations {
-    fn record(&self, found: Vec<String>) {
-        let mut all = self.0.lock().unwrap();
+type SharedSeen = Arc<Mutex<Seen>>;
+
+impl Seen {
+    /// Whether there were pods with quota and admissions in each of these namespaces.
+    fn has_all_of(&self, namespaces: &[String]) -> bool {
+        let is_seen = |namespace: &String| {
+            self.pods.contains(namespace) && self.admissions.contains(namespace)
+        };
+        namespaces.iter().all(is_seen)
+    }
+
+    fn record(&mut self, found: Vec<String>) {
         for violation in found {
-            if !all.contains(&violation) {
-                all.push(violation);
+            if !self.violations.contains(&violation) {
+                self.violations.push(violation);
             }
         }
     }
+}
+
+/// Watches the objects of some namespaces.
+fn watch_namespaces(
+    objects: Api<DynamicObject>,
+    config: watcher::Config,
+    namespaces: &[String],
+) -> impl Stream<Item = Event<DynamicObject>> + Send + use<> {
+    let namespaces = namespaces.to_vec();
+    let events = watcher(objects, config).default_backoff();
+    // The watcher recovers from errors by itself.
+    let events = events.filter_map(|event| ready(event.ok()));
+    events.filter(move |event| {
+        ready(match event {
+            Event::Init | Event::InitDone => true,
+            Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) => {
+                namespaces.contains(&object.namespace().unwrap_or_default())
+            }
+        })
+    })
 }
 
 /// An admitted pod that has not ended.
@@ -100,45 +167,65 @@ struct LivePod {
     requests: Amounts,
 }
 
+/// By namespace and name.
+type LivePods = BTreeMap<(String, String), LivePod>;
+
 async fn watch_pods(
-    pods: Api<DynamicObject>,
-    jobs: Api<DIJob>,
+    events: impl Stream<Item = Event<DynamicObject>>,
+    client: Client,
     queues: Api<DynamicObject>,
-    violations: Violations,
+    seen: SharedSeen,
 ) {
-    // By the label of jobs: a pod that was not admitted has no label of Kueue.
-    let config = watcher::Config::default().labels(labels::JOB);
-    let mut events = pin!(watcher(pods, config).default_backoff());
-    let mut live: BTreeMap<String, LivePod> = BTreeMap::new();
+    let mut events = pin!(events);
+    let mut live = LivePods::new();
     let mut quotas: HashMap<String, Amounts> = HashMap::new();
     // UIDs of the pods that were not admitted and whose job was read.
     let mut checked: HashSet<String> = HashSet::new();
     while let Some(event) = events.next().await {
+        let mut found = Vec::new();
         match event {
-            Ok(Event::Init) => live.clear(),
-            Ok(Event::InitApply(pod) | Event::Apply(pod)) if uses_quota(&pod) => {
+            Event::Init => live.clear(),
+            Event::InitApply(pod) | Event::Apply(pod) if uses_quota(&pod) => {
                 let uid = pod.uid().unwrap_or_default();
                 if let Some(queue) = admitting_queue(&pod) {
                     let requests = pod_requests(&pod.data["spec"]);
                     read_quota(&queues, &queue, &mut quotas).await;
-                    live.insert(pod.name_any(), LivePod { queue, requests });
+                    live.insert(full_name(&pod), LivePod { queue, requests });
                 } else if !checked.contains(&uid)
                     // A job that cannot be read is read again at the next event of the pod.
-                    && let Ok(job) = jobs.get_opt(&pod.labels()[labels::JOB]).await
+                    && let Ok(job) = read_job(&client, &pod).await
                 {
                     checked.insert(uid);
                     let queue = job.as_ref().and_then(DIJob::queue_name);
-                    violations.record(check_unadmitted(&pod, queue));
+                    found = check_unadmitted(&pod, queue);
                 }
             }
-            Ok(Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod)) => {
-                live.remove(&pod.name_any());
+            Event::InitApply(pod) | Event::Apply(pod) | Event::Delete(pod) => {
+                live.remove(&full_name(&pod));
             }
-            // The watcher recovers from errors by itself.
-            Ok(Event::InitDone) | Err(_) => {}
+            Event::InitDone => seen.lock().unwrap().pods_are_listed = true,
         }
-        violations.record(check_quotas(&live, &quotas));
+        found.extend(check_quotas(&live, &quotas));
+        let with_quota = live
+            .iter()
+            .filter(|(_, pod)| quotas.contains_key(&pod.queue));
+        let mut seen = seen.lock().unwrap();
+        seen.pods
+            .extend(with_quota.map(|((namespace, _), _)| namespace.clone()));
+        seen.record(found);
     }
+}
+
+/// Namespace and name of an object.
+fn full_name(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Reads the job of a pod.
+async fn read_job(client: &Client, pod: &DynamicObject) -> kube::Result<Option<DIJob>> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let jobs: Api<DIJob> = Api::namespaced(client.clone(), &namespace);
+    jobs.get_opt(&pod.labels()[labels::JOB]).await
 }
 
 /// Reads the quota of a ClusterQueue once. One that cannot be read is read again at the next event.
@@ -180,18 +267,15 @@ fn uses_quota(pod: &DynamicObject) -> bool {
     phase != "Succeeded" && phase != "Failed"
 }
 
-fn check_quotas(
-    live: &BTreeMap<String, LivePod>,
-    quotas: &HashMap<String, Amounts>,
-) -> Vec<String> {
+fn check_quotas(live: &LivePods, quotas: &HashMap<String, Amounts>) -> Vec<String> {
     let mut found = Vec::new();
     for (queue, quota) in quotas {
         let pods = live.iter().filter(|(_, pod)| pod.queue == *queue);
         let mut sum = Amounts::new();
         let mut names = Vec::new();
-        for (name, pod) in pods {
+        for ((namespace, name), pod) in pods {
             add_amounts(&mut sum, &pod.requests);
-            names.push(name.as_str());
+            names.push(format!("{namespace}/{name}"));
         }
         let names = names.join(" ");
         for (resource, quota) in quota {
@@ -208,20 +292,25 @@ fn check_quotas(
     found
 }
 
-async fn watch_workloads(workloads: Api<DynamicObject>, violations: Violations) {
-    let mut events = pin!(watcher(workloads, watcher::Config::default()).default_backoff());
-    let mut seen: HashMap<String, DynamicObject> = HashMap::new();
+async fn watch_workloads(events: impl Stream<Item = Event<DynamicObject>>, seen: SharedSeen) {
+    let mut events = pin!(events);
+    let mut known: HashMap<String, DynamicObject> = HashMap::new();
     while let Some(event) = events.next().await {
+        let mut seen = seen.lock().unwrap();
         match event {
-            Ok(Event::InitApply(workload) | Event::Apply(workload)) => {
+            Event::InitApply(workload) | Event::Apply(workload) => {
                 let uid = workload.uid().unwrap_or_default();
-                violations.record(check_workload(seen.get(&uid), &workload));
-                seen.insert(uid, workload);
+                seen.record(check_workload(known.get(&uid), &workload));
+                if is_true(&workload, "Admitted") {
+                    seen.admissions.extend(workload.namespace());
+                }
+                known.insert(uid, workload);
             }
-            Ok(Event::Delete(workload)) => {
-                seen.remove(&workload.uid().unwrap_or_default());
+            Event::Delete(workload) => {
+                known.remove(&workload.uid().unwrap_or_default());
             }
-            Ok(Event::Init | Event::InitDone) | Err(_) => {}
+            Event::Init => {}
+            Event::InitDone => seen.workloads_are_listed = true,
         }
     }
 }

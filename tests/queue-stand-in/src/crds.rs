@@ -204,7 +204,8 @@ async fn is_served(client: &Client, version: &str) -> bool {
     true
 }
 
-async fn wait_until(description: &str, mut is_done: impl AsyncFnMut() -> bool) {
+/// Polls until `is_done`; panics after the timeout.
+pub(crate) async fn wait_until(description: &str, mut is_done: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_done().await {
         assert!(

@@ -1,7 +1,7 @@
 //! Jobs in queues of Kueue. A stand-in admits and preempts them; with `DI_REAL_KUEUE=1`, Kueue
 //! itself.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, slice};
 
 use di_api::{
     ConditionType, DIJob, DIJobStatus, Phase, QueueState, QueueingSpec, find_condition,
@@ -101,7 +101,7 @@ impl TestQueue {
         let quotas = [("cpu", cpu), ("memory", "1Gi")];
         let flavors = [(name, quotas.as_slice())];
         let queue = Self {
-            monitor: QuotaMonitor::start(client, name, VERSION),
+            monitor: QuotaMonitor::start(client, slice::from_ref(&ns.name), VERSION).await,
             _controller: controller,
             ns: ns.clone(),
         };
@@ -145,10 +145,9 @@ impl TestQueue {
     /// Deletes the objects outside the namespace.
     ///
     /// # Panics
-    /// If the pods exceeded the quota at any time, or a Workload is invalid.
+    /// If no pod was admitted, the pods exceeded the quota at any time, or a Workload is invalid.
     async fn remove(self) {
-        let violations = self.monitor.violations();
-        assert!(violations.is_empty(), "{violations:#?}");
+        self.monitor.check().await;
         let classes = [LOW, URGENT, HIGH].map(|priority| self.class_name(priority));
         let classes = classes.map(|class| ("WorkloadPriorityClass", class));
         let queue = ["ClusterQueue", "ResourceFlavor"].map(|kind| (kind, self.ns.name.clone()));

@@ -103,12 +103,28 @@ fn pods_over_quota_are_a_violation() {
         queue: queue.to_owned(),
         requests: Amounts::from([("cpu".to_owned(), 1), ("memory".to_owned(), 9)]),
     };
-    let mut live = BTreeMap::from([
-        ("a".to_owned(), pod("all")),
-        ("b".to_owned(), pod("all")),
-        ("c".to_owned(), pod("other")),
+    let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+    let mut live = LivePods::from([
+        (key("one", "a"), pod("all")),
+        (key("two", "a"), pod("all")),
+        (key("two", "b"), pod("other")),
     ]);
     assert_eq!(check_quotas(&live, &quotas), Vec::<String>::new());
-    live.insert("d".to_owned(), pod("all"));
-    assert_eq!(check_quotas(&live, &quotas).len(), 1);
+    live.insert(key("one", "b"), pod("all"));
+    let found = check_quotas(&live, &quotas).join("; ");
+    assert!(found.ends_with(": one/a one/b two/a"), "{found}");
+}
+
+#[test]
+fn monitor_needs_pods_and_admissions_of_each_namespace() {
+    let namespaces = ["one".to_owned(), "two".to_owned()];
+    let mut seen = Seen::default();
+    seen.pods.extend(namespaces.clone());
+    seen.admissions.insert("one".to_owned());
+    assert!(seen.has_all_of(&namespaces[..1]));
+    assert!(!seen.has_all_of(&namespaces));
+    seen.admissions.insert("two".to_owned());
+    assert!(seen.has_all_of(&namespaces));
+    seen.pods.remove("one");
+    assert!(!seen.has_all_of(&namespaces));
 }

@@ -51,5 +51,5 @@ async fn python_client_changes_and_watches_replicas() {
     pods.push("job-coordinator".to_owned());
     wait_for_objects("pods", &pods, async || space.pods_of("job").await).await;
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
+use di_api::Phase;
 use di_apiserver_tests::{
-    Gangs, Kubelet, Manager, Proxy, RecordedRequest, Server, Space, eventually, gang_job,
-    gang_settings, grant_gang_rights, install_gangs,
+    Gangs, Kubelet, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
+    eventually, exit, gang_job, gang_settings, grant_gang_rights, install_gangs,
 };
 use tokio::sync::OnceCell;
 
 use super::{has_gang, until_problem};
+use crate::queueing::until_replaced;
 
 /// A server for this test only, since the others need PodGroups.
 async fn server_without_gangs() -> &'static Server {
@@ -22,7 +24,7 @@ async fn space_on(server: &'static Server) -> Space {
 }
 
 fn is_about_groups(request: &RecordedRequest) -> bool {
-    request.path().ends_with("/podgroups")
+    request.path().contains("/podgroups")
 }
 
 /// Takes more than a minute, since managers look for PodGroups once a minute. One manager starts
@@ -79,4 +81,41 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     for manager in [manager, other_manager] {
         manager.stop().await;
     }
+}
+
+/// Takes up to a minute, since managers look for the rights once a minute.
+#[tokio::test]
+async fn placed_gang_continues_while_rights_are_revoked() {
+    let space = Space::new().await;
+    let gangs = Gangs::start(&space, 4).await;
+    let _kubelet = Kubelet::running(&space);
+    let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
+    let manager = Manager::start_with(proxy.client(), gang_settings());
+    space.create(&gang_job(&space, "job", 1)).await;
+    let lost = space.until_settled("job").await.plan.remove(0).name;
+
+    proxy.set_rule(|request| {
+        if is_about_groups(request) {
+            ProxyAction::Rejected(403)
+        } else {
+            ProxyAction::Served
+        }
+    });
+    // The API server keeps open watches despite revoked rights, so expire them.
+    proxy.set_watches_of("podgroups", WatchMode::Expired);
+    space.create(&gang_job(&space, "next", 1)).await;
+    until_problem(&space, "next", "GangForbidden").await;
+    assert!(space.pods_of("next").await.is_empty());
+    exit(&space.pods(), &lost, 137).await;
+    let status = until_replaced(&space, "job", &lost).await;
+    assert_eq!((status.phase, status.restarts), (Some(Phase::Running), 0));
+    let gang = status.scheduling.unwrap();
+    assert!(gang.placed, "{gang:?}");
+
+    proxy.set_watches(WatchMode::Flow);
+    proxy.set_rule(|_| ProxyAction::Served);
+    let status = space.until_settled("next").await;
+    assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
+    assert_eq!(gangs.groups_of("job").await.len(), 1);
+    manager.stop().await;
 }

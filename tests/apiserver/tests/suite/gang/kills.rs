@@ -3,47 +3,16 @@
 use std::collections::BTreeSet;
 
 use di_api::{DIJobStatus, Phase};
-use di_apiserver_tests::{
-    Gangs, Kubelet, Manager, Space, eventually, exit, gang_job, gang_settings,
-};
+use di_apiserver_tests::{Gangs, Kubelet, Space, eventually, exit, gang_job, gang_settings};
 use serde_json::json;
 
 use super::{check_order, has_gang, until_no_group};
 use crate::{
-    hanging_proxy::HangingProxy, queueing::plan_names, suspend::set_suspended,
+    hanging_proxy::{HangingProxy, run_short_lives},
+    queueing::plan_names,
+    suspend::set_suspended,
     two_managers::pod_create_counts,
 };
-
-/// Limit of the managers for one change.
-const MAX_LIVES: usize = 60;
-
-/// Runs managers one after the other, each of which is killed at its second write, until the status
-/// satisfies `is_done`. Events do not count.
-async fn run_short_lives(space: &Space, job: &str, is_done: impl Fn(&DIJobStatus) -> bool) {
-    for _ in 0..MAX_LIVES {
-        let client = space.server.client_of_manager("manager", &space.namespace);
-        let proxy = HangingProxy::start(client, |request| {
-            request.write > 0 && !request.path().contains("/events")
-        });
-        let manager = Manager::start_with(proxy.client(), gang_settings());
-        let is_end = eventually("a second write, or the end", async || {
-            let found = space.jobs().get(job).await;
-            let status = found.map_err(|error| error.to_string())?.status;
-            if status.as_ref().is_some_and(&is_done) {
-                Ok(true)
-            } else if proxy.is_hanging() {
-                Ok(false)
-            } else {
-                Err(format!("{status:?}"))
-            }
-        })
-        .await;
-        manager.kill().await;
-        if is_end {
-            return;
-        }
-    }
-}
 
 /// Waits until all pods run, checks the gang with this number of collectors in the writes from this
 /// one on, and returns the names of the replicas.
@@ -71,7 +40,7 @@ async fn start_job(space: &Space, gangs: &Gangs, first_write: usize) -> BTreeSet
     let is_running = |status: &DIJobStatus| {
         status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some("2/2")
     };
-    run_short_lives(space, "job", is_running).await;
+    run_short_lives(space, &gang_settings(), "job", is_running).await;
     let manager = gangs.manager("manager");
     let names = check_gang(space, gangs, 1, first_write).await;
     manager.stop().await;
@@ -81,7 +50,7 @@ async fn start_job(space: &Space, gangs: &Gangs, first_write: usize) -> BTreeSet
 /// Lets short-lived managers react, and then another one, until the job has this phase and no group.
 async fn stop_job(space: &Space, gangs: &Gangs, phase: Phase) {
     let is_stopped = |status: &DIJobStatus| status.phase == Some(phase);
-    run_short_lives(space, "job", is_stopped).await;
+    run_short_lives(space, &gang_settings(), "job", is_stopped).await;
     let manager = gangs.manager("manager");
     space.until_phase("job", phase).await;
     until_no_group(gangs, "job").await;

@@ -71,5 +71,5 @@ async fn queued_job_starts_its_gang_after_each_admission() {
     let after = check_start(&space, &gangs, &second, writes).await;
     assert_ne!(after.uid(), before.uid());
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

@@ -12,14 +12,11 @@ use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
 use serde_json::{json, to_value};
 
-use super::{base_workload, set_collectors, wait_until_queued, waiting_reason};
+use super::{base_workload, set_collectors, start_with_quota, wait_until_queued, waiting_reason};
 
 #[tokio::test]
 async fn second_job_waits_until_first_has_ended() {
-    let space = Space::new().await;
-    let kueue = Kueue::start(&space, 3).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, kueue, _kubelet, manager) = start_with_quota(3).await;
     let first = space.create(&queued_job("first", 2)).await;
     space.until_settled("first").await;
 
@@ -51,13 +48,13 @@ async fn second_job_waits_until_first_has_ended() {
     let finished = kueue.workloads().get(&base_workload(&first)).await.unwrap();
     assert_eq!(condition_reason(&finished, "Finished"), Some("Succeeded"));
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }
 
 #[tokio::test]
 async fn queues_of_two_namespaces_share_one_quota() {
     let (space, other) = (Space::new().await, Space::new().await);
-    let mut kueue = Kueue::start(&space, 3).await;
+    let mut kueue = Kueue::start(&space, 2).await;
     kueue.add_local_queue(&other.namespace).await;
     let _kubelets = [&space, &other].map(Kubelet::running);
     let manager = space.manager("manager");
@@ -72,7 +69,7 @@ async fn queues_of_two_namespaces_share_one_quota() {
     for manager in [manager, other_manager] {
         manager.stop().await;
     }
-    kueue.check();
+    kueue.check().await;
 }
 
 fn tolerates_gpu(pod: &PodSpec) -> bool {
@@ -151,16 +148,13 @@ async fn pods_get_flavors_and_spec_is_unchanged() {
     let warnings = space.warnings_of("job").await;
     assert!(warnings.is_empty(), "{warnings:?}");
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }
 
 /// The quota is that of a Workload for the second collector alone.
 #[tokio::test]
 async fn increased_count_waits_alone_and_returns_its_quota() {
-    let space = Space::new().await;
-    let mut kueue = Kueue::start(&space, 2).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, mut kueue, _kubelet, manager) = start_with_quota(2).await;
     let job = space.create(&queued_job("job", 1)).await;
     space.until_settled("job").await;
     let base = base_workload(&job);
@@ -194,5 +188,5 @@ async fn increased_count_waits_alone_and_returns_its_quota() {
         .until("job", "one collector is left", is_smaller)
         .await;
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

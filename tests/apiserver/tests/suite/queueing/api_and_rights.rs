@@ -15,7 +15,9 @@ use kube::{
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::{base_workload, wait_until_queued, waiting_reason};
+use super::{
+    base_workload, until_replaced, wait_until_finished, wait_until_queued, waiting_reason,
+};
 use crate::suspend::set_suspended;
 
 /// The oldest version of Kueue's API that managers use.
@@ -96,7 +98,7 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
         manager.stop().await;
     }
     for kueue in [kueue, other_kueue] {
-        kueue.check();
+        kueue.check().await;
     }
 }
 
@@ -119,7 +121,7 @@ async fn running_job_continues_while_rights_are_revoked() {
     let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
     let manager = Manager::start(proxy.client());
     let job = space.create(&queued_job("job", 1)).await;
-    space.until_settled("job").await;
+    let lost = space.until_settled("job").await.plan.remove(0).name;
     let base = base_workload(&job);
     // The last write to its Workload for now.
     kueue
@@ -127,7 +129,7 @@ async fn running_job_continues_while_rights_are_revoked() {
             condition_reason(workload, "PodsReady") == Some("Started")
         })
         .await;
-    let pods = pod_uids(&space, "job").await;
+    let before = pod_uids(&space, "job").await;
 
     proxy.set_rule(|request| {
         if is_for_workloads(request) {
@@ -140,21 +142,21 @@ async fn running_job_continues_while_rights_are_revoked() {
     proxy.set_watches_of("workloads", WatchMode::Expired);
     space.create(&queued_job("next", 0)).await;
     wait_until_queued(&space, "next", "QueueForbidden").await;
-    let status = space.until_settled("job").await;
+    exit(&space.pods(), &lost, 137).await;
+    let status = until_replaced(&space, "job", &lost).await;
+    assert_eq!((status.phase, status.restarts), (Some(Phase::Running), 0));
     assert_eq!(status.queueing.unwrap().workload, base);
     assert_eq!(status.reason, None);
-    assert_eq!(pod_uids(&space, "job").await, pods);
+    let pods = pod_uids(&space, "job").await;
+    assert_eq!(pods.len(), 3, "{pods:?}");
+    assert!(before.iter().all(|pod| pods.get(pod.0) == Some(pod.1)));
 
     proxy.set_watches(WatchMode::Flow);
     proxy.set_rule(|_| ProxyAction::Served);
     space.until_settled("next").await;
     assert_eq!(pod_uids(&space, "job").await, pods);
     exit(&space.pods(), "job-coordinator", 0).await;
-    kueue
-        .until_workload(&base, "it is finished", |workload| {
-            condition_reason(workload, "Finished") == Some("Succeeded")
-        })
-        .await;
+    wait_until_finished(&kueue, &base).await;
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

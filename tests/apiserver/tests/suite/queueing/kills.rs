@@ -1,19 +1,26 @@
-//! The manager is killed at random moments, and Kueue's controller after each of its writes.
+//! The manager is killed at random moments and after each of its writes, and Kueue's controller
+//! after each of its writes.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use di_api::{DIJobStatus, Phase, QueueState};
 use di_apiserver_tests::{
-    Endpoint, Kubelet, Kueue, Manager, Space, condition_reason, eventually, exit, queued_job,
+    Endpoint, Kubelet, Kueue, Manager, Space, eventually, exit, queued_job,
     queued_job_with_priority,
 };
+use di_controller::Settings;
 use kube::api::DynamicObject;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{base_workload, find_entry, plan_names, set_collectors, wait_until_queued};
-use crate::{hanging_proxy::HangingProxy, two_managers::pod_create_counts};
+use super::{
+    base_workload, find_entry, plan_names, set_collectors, wait_until_finished, wait_until_queued,
+};
+use crate::{
+    hanging_proxy::{HangingProxy, run_short_lives},
+    two_managers::pod_create_counts,
+};
 
 /// Number of kills after each change.
 const KILLS: usize = 6;
@@ -50,15 +57,6 @@ fn pod_set_count(workload: &DynamicObject, name: &str) -> Option<i64> {
     let pod_sets = workload.data["spec"]["podSets"].as_array();
     let is_named = |pod_set: &&Value| pod_set["name"] == name;
     pod_sets.into_iter().flatten().find(is_named)?["count"].as_i64()
-}
-
-async fn wait_until_finished(kueue: &Kueue, workload: &str) {
-    let is_finished =
-        |workload: &DynamicObject| condition_reason(workload, "Finished") == Some("Succeeded");
-    let description = "it is finished";
-    kueue
-        .until_workload(workload, description, is_finished)
-        .await;
 }
 
 #[tokio::test]
@@ -111,7 +109,51 @@ async fn killed_managers_keep_quota_and_names() {
     if let Some(manager) = disturbed.manager {
         manager.stop().await;
     }
-    disturbed.kueue.check();
+    disturbed.kueue.check().await;
+    check_created_pods(&space, &plan_names(&before)).await;
+}
+
+/// Lets short-lived managers react until a job runs with these ready collectors, and then another
+/// one until it has settled. Returns its status.
+async fn run_job(space: &Space, job: &str, collectors: &str) -> DIJobStatus {
+    let is_running = |status: &DIJobStatus| {
+        let ready = status.collectors_ready.as_deref();
+        status.phase == Some(Phase::Running) && ready == Some(collectors)
+    };
+    run_short_lives(space, &Settings::default(), job, is_running).await;
+    let manager = space.manager("manager");
+    let status = space.until_settled(job).await;
+    manager.stop().await;
+    status
+}
+
+#[tokio::test]
+async fn managers_killed_after_each_write_keep_quota_and_names() {
+    let space = Space::new().await;
+    let space = space.without_random_faults("it counts the writes of each manager");
+    let kueue = Kueue::start(&space, 3).await;
+    let _kubelet = Kubelet::running(&space);
+    let class = kueue.create_priority_class("urgent", 1000).await;
+    let low = space.create(&queued_job("low", 2)).await;
+    let before = run_job(&space, "low", "2/2").await;
+
+    let urgent = queued_job_with_priority("urgent", 1, &class);
+    space.create(&urgent).await;
+    run_job(&space, "urgent", "1/1").await;
+    wait_until_queued(&space, "low", "QueuePreempted").await;
+    exit(&space.pods(), "urgent-coordinator", 0).await;
+    let after = run_job(&space, "low", "2/2").await;
+    assert_eq!(plan_names(&after), plan_names(&before));
+    assert_eq!(after.restarts, 0);
+
+    exit(&space.pods(), "low-coordinator", 0).await;
+    let has_succeeded = |status: &DIJobStatus| status.phase == Some(Phase::Succeeded);
+    run_short_lives(&space, &Settings::default(), "low", has_succeeded).await;
+    let manager = space.manager("manager");
+    space.until_phase("urgent", Phase::Succeeded).await;
+    wait_until_finished(&kueue, &base_workload(&low)).await;
+    manager.stop().await;
+    kueue.check().await;
     check_created_pods(&space, &plan_names(&before)).await;
 }
 
@@ -213,7 +255,7 @@ async fn controllers_killed_after_each_write_keep_quota_and_names() {
     assert_eq!(status.restarts, 0);
     wait_until_finished(&lives.kueue, &base_workload(&low)).await;
     manager.stop().await;
-    lives.kueue.check();
+    lives.kueue.check().await;
     // Four admissions and a preemption are the least, each written by another controller.
     assert!(lives.kills >= 4, "{} kills", lives.kills);
     check_pods_created_once(&space, &declared).await;

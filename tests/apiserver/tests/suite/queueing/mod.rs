@@ -12,12 +12,21 @@ mod stops;
 use std::collections::BTreeSet;
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, find_condition};
-use di_apiserver_tests::Space;
+use di_apiserver_tests::{Kubelet, Kueue, Manager, Space, condition_reason};
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+
+/// Starts Kueue with a quota of this number of pods, a kubelet and a manager.
+async fn start_with_quota(pods: usize) -> (Space, Kueue, Kubelet, Manager) {
+    let space = Space::new().await;
+    let kueue = Kueue::start(&space, pods).await;
+    let kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    (space, kueue, kubelet, manager)
+}
 
 /// Name of the Workload of the coordinator and the declared replicas.
 fn base_workload(job: &DIJob) -> String {
@@ -44,6 +53,27 @@ pub(crate) async fn wait_until_queued(space: &Space, job: &str, reason: &str) ->
     let pods = space.pods_of(job).await;
     assert!(pods.is_empty(), "{:?}", pods.keys());
     status
+}
+
+/// Waits until a Workload says that its job has succeeded.
+async fn wait_until_finished(kueue: &Kueue, workload: &str) {
+    kueue
+        .until_workload(workload, "it is finished", |workload| {
+            condition_reason(workload, "Finished") == Some("Succeeded")
+        })
+        .await;
+}
+
+/// Waits until another collector has replaced this one, and returns the status.
+pub(crate) async fn until_replaced(space: &Space, job: &str, lost: &str) -> DIJobStatus {
+    let is_replaced = |status: &DIJobStatus| {
+        let mut plan = status.plan.iter();
+        let is_planned = plan.any(|entry| entry.replaces.as_deref() == Some(lost));
+        let ready = format!("{0}/{0}", status.collectors);
+        is_planned && status.collectors_ready == Some(ready)
+    };
+    let description = format!("a replacement of {lost}");
+    space.until(job, &description, is_replaced).await
 }
 
 pub(crate) async fn set_collectors(space: &Space, job: &str, replicas: usize) {

@@ -1,10 +1,11 @@
 //! Jobs with more kinds of pods than a Workload may have pod sets.
 
 use di_api::Phase;
-use di_apiserver_tests::{Kubelet, Kueue, Space, queued_job};
+use di_apiserver_tests::queued_job;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::start_with_quota;
 use crate::gang::until_problem;
 
 /// One collector of each kind.
@@ -21,10 +22,7 @@ fn collector_groups(kinds: usize) -> Value {
 
 #[tokio::test]
 async fn job_with_too_many_pod_sets_waits_until_it_has_fewer() {
-    let space = Space::new().await;
-    let kueue = Kueue::start(&space, 8).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, kueue, _kubelet, manager) = start_with_quota(8).await;
     // The coordinator is one more kind.
     let job = queued_job("job", 0).spec(json!({"collector": {"groups": collector_groups(8)}}));
     space.create(&job).await;
@@ -43,5 +41,5 @@ async fn job_with_too_many_pod_sets_waits_until_it_has_fewer() {
     assert_eq!(status.collectors_ready.as_deref(), Some("7/7"));
     assert_eq!(status.reason, None);
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

@@ -2,12 +2,12 @@
 
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{
-    Kubelet, Kueue, Space, condition_reason, eventually, exit, queued_job,
-    queued_job_with_priority, wait_for_objects,
+    Kubelet, Space, condition_reason, eventually, exit, queued_job, queued_job_with_priority,
+    wait_for_objects,
 };
 use kube::ResourceExt;
 
-use super::{base_workload, plan_names, wait_until_queued, waiting_reason};
+use super::{base_workload, plan_names, start_with_quota, wait_until_queued, waiting_reason};
 
 async fn wait_until_all_terminate(space: &Space, job: &str) {
     eventually("all pods are terminating", async || {
@@ -23,10 +23,7 @@ async fn wait_until_all_terminate(space: &Space, job: &str) {
 
 #[tokio::test]
 async fn preempted_job_returns_quota_after_its_pods_are_gone() {
-    let space = Space::new().await;
-    let kueue = Kueue::start(&space, 3).await;
-    let kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, kueue, kubelet, manager) = start_with_quota(3).await;
     let low = space.create(&queued_job("low", 2)).await;
     let before = space.until_settled("low").await;
     let pods = space.pods_of("low").await;
@@ -80,5 +77,5 @@ async fn preempted_job_returns_quota_after_its_pods_are_gone() {
     let mut changed = again.iter();
     assert!(changed.all(|(name, pod)| pods[name].uid() != pod.uid()));
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

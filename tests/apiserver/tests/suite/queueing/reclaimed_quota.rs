@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 
 use di_api::{DIJobStatus, Phase};
-use di_apiserver_tests::{Kubelet, Kueue, Space, exit, queued_job};
+use di_apiserver_tests::{exit, queued_job};
 use serde_json::json;
 
-use super::{base_workload, find_entry, set_collectors, wait_until_queued};
+use super::{base_workload, find_entry, set_collectors, start_with_quota, wait_until_queued};
 
 #[tokio::test]
 async fn removed_and_done_collectors_let_other_jobs_start() {
-    let space = Space::new().await;
-    let kueue = Kueue::start(&space, 3).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, kueue, _kubelet, manager) = start_with_quota(3).await;
     let first = space.create(&queued_job("first", 2)).await;
     space.until_settled("first").await;
     space.create(&queued_job("second", 0)).await;
@@ -39,5 +36,5 @@ async fn removed_and_done_collectors_let_other_jobs_start() {
     let reclaimable = &workload.data["status"]["reclaimablePods"];
     assert_eq!(*reclaimable, json!([{"name": "collector", "count": 2}]));
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }

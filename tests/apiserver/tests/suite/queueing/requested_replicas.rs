@@ -3,12 +3,12 @@
 use di_api::{DIJobStatus, Phase, PlanEntry, QueueState, Role};
 use di_apiserver_tests::{
     Endpoint, Kubelet, Kueue, Space, common_nodes, condition_reason, create_aggregator_config,
-    exit, queued_job, queued_job_with_priority, wait_for_objects,
+    eventually, exit, queued_job, queued_job_with_priority, wait_for_objects,
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::json;
 
-use super::{base_workload, find_entry};
+use super::{base_workload, find_entry, start_with_quota};
 
 fn queue_state(status: &DIJobStatus, name: &str) -> Option<QueueState> {
     find_entry(status, name)?.queue
@@ -41,10 +41,7 @@ async fn until_next_waits(space: &Space, job: &str, old: &str) -> (DIJobStatus, 
 
 #[tokio::test]
 async fn requested_collector_waits_and_is_preempted_alone() {
-    let space = Space::new().await;
-    let mut kueue = Kueue::start(&space, 2).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, mut kueue, _kubelet, manager) = start_with_quota(2).await;
     let endpoint = Endpoint::start(&space, "endpoint").await;
     let spot = kueue.create_priority_class("spot", -1).await;
     let job = queued_job("job", 1).spec(json!({"queueing": {"elasticPriorityClass": spot}}));
@@ -100,7 +97,7 @@ async fn requested_collector_waits_and_is_preempted_alone() {
     assert_eq!(pods.len(), 3);
     assert_eq!(pods["job-coordinator"].uid(), coordinator);
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }
 
 #[tokio::test]
@@ -165,7 +162,43 @@ async fn requested_learner_group_waits_and_is_preempted_whole() {
     assert_eq!(pods.len(), 5);
     assert_eq!(pods["job-coordinator"].uid(), coordinator);
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
+}
+
+#[tokio::test]
+async fn preempted_collector_has_its_grace_period() {
+    let (space, kueue, kubelet, manager) = start_with_quota(3).await;
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    let spot = kueue.create_priority_class("spot", -1).await;
+    let template = json!({"spec": {"terminationGracePeriodSeconds": 123}});
+    let job = queued_job("job", 1).spec(json!({
+        "collector": {"template": template},
+        "queueing": {"elasticPriorityClass": spot},
+    }));
+    space.create(&job).await;
+    let declared = space.until_settled("job").await.plan.remove(0).name;
+    endpoint.until_listed("job", &[declared]).await;
+    let added = endpoint.add("job", 1, None).await.pods();
+    let [requested]: [String; 1] = added.try_into().unwrap();
+    space.until_settled("job").await;
+
+    // Without a kubelet, the pod terminates until the end of the test.
+    drop(kubelet);
+    let class = kueue.create_priority_class("urgent", 1000).await;
+    space
+        .create(&queued_job_with_priority("urgent", 0, &class))
+        .await;
+    eventually(&format!("{requested} is terminating"), async || {
+        let pod = space.pods().get(&requested).await;
+        let pod = pod.map_err(|error| error.to_string())?;
+        match pod.metadata.deletion_grace_period_seconds {
+            Some(123) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    manager.stop().await;
+    kueue.check().await;
 }
 
 fn names_with_quota(status: &DIJobStatus) -> Vec<String> {
@@ -176,10 +209,7 @@ fn names_with_quota(status: &DIJobStatus) -> Vec<String> {
 
 #[tokio::test]
 async fn restarted_endpoint_knows_queued_replicas() {
-    let space = Space::new().await;
-    let mut kueue = Kueue::start(&space, 2).await;
-    let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let (space, mut kueue, _kubelet, manager) = start_with_quota(2).await;
     let endpoint = Endpoint::start(&space, "endpoint").await;
     space.create(&queued_job("job", 1)).await;
     let status = space.until_settled("job").await;
@@ -215,5 +245,5 @@ async fn restarted_endpoint_knows_queued_replicas() {
     assert_eq!(last.pods(), requested);
     space.until_settled("job").await;
     manager.stop().await;
-    kueue.check();
+    kueue.check().await;
 }
