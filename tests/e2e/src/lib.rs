@@ -28,7 +28,7 @@ pub use jobs::{
 };
 pub use namespace::{Namespace, client, dry_run};
 pub use phases::{Phases, wait_for_phase};
-pub use plugin::{Output, kubectl, kubectl_di};
+pub use plugin::{Output, kubectl, kubectl_di, run_kubectl};
 pub use training::{FOREVER, ReplicaStates, is_solved, replica_states, samples, training};
 
 /// Namespace of the orchestrator.

@@ -31,7 +31,11 @@ pub async fn kubectl(namespace: &Namespace, args: &[&str]) -> Output {
     run_kubectl(&[&["-n", &namespace.name], args].concat()).await
 }
 
-async fn run_kubectl(args: &[&str]) -> Output {
+/// Runs `kubectl …` without a namespace.
+///
+/// # Panics
+/// As above.
+pub async fn run_kubectl(args: &[&str]) -> Output {
     let output = Command::new("kubectl")
         .args(args)
         .stdin(Stdio::null())

@@ -4,13 +4,13 @@
 use di_api::{DIJob, DIJobStatus, GangSpec, Phase, PodTemplate, SchedulingSpec};
 use di_e2e::{
     Namespace, SYSTEM, client, eventually, idle_job, kubectl_di, main_container, owned_pods,
-    pod_spec, status, wait_for_phase,
+    status, wait_for_phase,
 };
 use di_gang_stand_in::{GangScheduler, SCHEDULER_NAME, install};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 use crate::{
     lifecycle::{end_pod, wait_for_running_pods},
     queueing::find_worker,
+    restart::kill_pods,
 };
 
 /// Whether coscheduling runs in the cluster, so that the tests need no stand-in.
@@ -48,12 +49,22 @@ async fn prepare_cluster() {
 }
 
 /// Schedules pods until the result is dropped.
-fn start_scheduler(ns: &Namespace) -> Option<GangScheduler> {
+pub(crate) fn start_scheduler(ns: &Namespace) -> Option<GangScheduler> {
     (!is_coscheduling_installed()).then(|| GangScheduler::start(ns.client.clone(), &ns.name))
 }
 
+/// Kills the scheduler, and waits until another one runs.
+pub(crate) async fn kill_scheduler(ns: &Namespace, scheduler: &mut Option<GangScheduler>) {
+    if is_coscheduling_installed() {
+        kill_pods(&ns.client, "scheduler-plugins", &ListParams::default()).await;
+    } else {
+        drop(scheduler.take());
+        *scheduler = start_scheduler(ns);
+    }
+}
+
 /// GPUs of a node that only the pods of one test request. No program uses them.
-struct Gpus {
+pub(crate) struct Gpus {
     ns: Namespace,
     nodes: Api<Node>,
     node: String,
@@ -61,7 +72,7 @@ struct Gpus {
 }
 
 impl Gpus {
-    async fn create(ns: &Namespace, number: usize) -> Self {
+    pub(crate) async fn create(ns: &Namespace, number: usize) -> Self {
         prepare_cluster().await;
         let nodes: Api<Node> = Api::all(ns.client.clone());
         let gpus = Self {
@@ -75,7 +86,7 @@ impl Gpus {
     }
 
     /// Sets the number of GPUs, or removes the resource.
-    async fn set(&self, number: Option<usize>) {
+    pub(crate) async fn set(&self, number: Option<usize>) {
         let gpus = json!({(self.resource.as_str()): number.map(|number| number.to_string())});
         let status = Patch::Merge(json!({"status": {"capacity": gpus, "allocatable": gpus}}));
         let params = PatchParams::default();
@@ -83,7 +94,7 @@ impl Gpus {
         written.unwrap();
     }
 
-    fn request(&self, template: &mut PodTemplate, number: usize) {
+    pub(crate) fn request(&self, template: &mut PodTemplate, number: usize) {
         let limits = json!({(self.resource.as_str()): number.to_string()});
         main_container(template)["resources"]["limits"] = limits;
     }
@@ -103,7 +114,7 @@ impl Gpus {
 }
 
 /// The gang of a job. Without a number, all declared collectors are in it.
-fn gang(min_collectors: Option<i32>) -> SchedulingSpec {
+pub(crate) fn gang(min_collectors: Option<i32>) -> SchedulingSpec {
     SchedulingSpec {
         gang: Some(GangSpec {
             min_collectors,
@@ -118,7 +129,7 @@ fn has_node(pod: &Pod) -> bool {
 }
 
 /// Waits until a job has exactly the pods of its gang, and none of them has a node.
-async fn wait_for_gang(ns: &Namespace, job: &str, size: i32) {
+pub(crate) async fn wait_for_gang(ns: &Namespace, job: &str, size: i32) {
     let is_waiting = |status: &DIJobStatus| {
         let gang = status.scheduling.as_ref();
         status.reason.as_deref() == Some("GangWaiting")
@@ -130,41 +141,33 @@ async fn wait_for_gang(ns: &Namespace, job: &str, size: i32) {
     eventually("the gang", || owned_pods(ns, job), is_gang).await;
 }
 
-/// The reason for gangs.
+/// The reason for gangs. The default scheduler places the pods.
 #[tokio::test]
 async fn jobs_without_gang_block_each_other() {
-    if is_coscheduling_installed() {
-        // Without a group it takes the pods of one job after those of the other.
-        return;
-    }
     Namespace::with("no-gang", |ns| async move {
         let gpus = Gpus::create(&ns, 3).await;
         let jobs = ["first", "second"];
         for name in jobs {
             let mut job = gpus.job(name);
-            let spec = &mut job.spec;
-            for template in [
-                &mut spec.coordinator.template,
-                &mut spec.collector.as_mut().unwrap().template,
-                &mut spec.learner.as_mut().unwrap().template,
-            ] {
-                pod_spec(template)["schedulerName"] = json!(SCHEDULER_NAME);
-            }
+            job.spec.learner.as_mut().unwrap().replicas = 0;
             ns.submit(&job).await;
         }
         for job in jobs {
-            let is_complete = |pods: &Vec<Pod>| pods.len() == 3;
-            eventually("all created", || owned_pods(&ns, job), is_complete).await;
+            wait_for_running_pods(&ns, job, 2).await;
         }
 
-        let _scheduler = start_scheduler(&ns);
+        // One GPU is left, and each learner needs two: neither job can continue.
+        let learner = Patch::Merge(json!({"spec": {"learner": {"replicas": 1}}}));
+        let (api, params) = (ns.api::<DIJob>(), PatchParams::default());
+        for job in jobs {
+            api.patch(job, &params, &learner).await.unwrap();
+        }
         let is_stuck = |status: &DIJobStatus| {
             status.phase == Some(Phase::Running)
                 && status.reason.as_deref() == Some("Unschedulable")
                 && status.collectors_ready.as_deref() == Some("1/1")
                 && status.learners_ready.as_deref() == Some("0/1")
         };
-        // One GPU is left, so that neither of them can continue.
         for job in jobs {
             eventually("half-started", || status(&ns, job), is_stuck).await;
         }

@@ -10,6 +10,7 @@ mod docs;
 mod endpoint;
 mod failures;
 mod gang;
+mod kueue_install;
 mod lifecycle;
 mod nodes;
 mod pause;

@@ -1,5 +1,5 @@
-//! Jobs in queues of Kueue. A stand-in admits and preempts them; with `DI_REAL_KUEUE=1`, Kueue
-//! itself.
+//! Jobs in queues of Kueue. A stand-in admits and preempts them; if `DI_REAL_KUEUE` is the URL of
+//! Kueue's manifest, Kueue itself.
 
 use std::{collections::BTreeSet, slice};
 
@@ -9,7 +9,7 @@ use di_api::{
 };
 use di_e2e::{
     FOREVER, Namespace, Phases, SYSTEM, client, dry_run, eventually, idle_job, job, kubectl_di,
-    logs_so_far, owned_pods, pod_spec, send_http, status, training, wait_for_phase,
+    logs_so_far, owned_pods, pod_spec, run_kubectl, send_http, status, training, wait_for_phase,
 };
 use di_queue_stand_in::{
     QueueController, QuotaMonitor, cluster_queue, create, flavor, install, local_queue, objects,
@@ -20,7 +20,7 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -28,6 +28,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     lifecycle::{end_pod, wait_for_running_pods},
+    restart::kill_pods,
     training::{logged_iterations, wait_for_samples, wait_until_solved},
 };
 
@@ -43,35 +44,46 @@ const PORT: u16 = 22273;
 /// Priority of a preempted replica.
 const LOW: i32 = 1;
 /// Priority of the job that preempts.
-const URGENT: i32 = 10;
+pub(crate) const URGENT: i32 = 10;
 /// Priority of a job that is not preempted.
 const HIGH: i32 = 100;
 
-/// Whether Kueue runs in the cluster, so that the tests need no stand-in.
-fn is_kueue_installed() -> bool {
-    std::env::var_os("DI_REAL_KUEUE").is_some_and(|value| value == "1")
+/// The manifest of Kueue. `None` if a stand-in is used.
+pub(crate) fn kueue_manifest() -> Option<String> {
+    std::env::var("DI_REAL_KUEUE").ok()
 }
 
-/// Prepares the cluster once for all tests of this process.
+/// Permits the orchestrator to use Kueue, and installs Kueue, once for all tests of this process.
 async fn prepare_cluster() {
     static PREPARED: OnceCell<()> = OnceCell::const_new();
-    PREPARED.get_or_init(install_kueue).await;
+    PREPARED
+        .get_or_init(async || {
+            let system = Namespace {
+                client: client().await,
+                name: SYSTEM.to_owned(),
+            };
+            // Before the CRDs: a forbidden request would be repeated only after a minute.
+            let granted = kubectl_di(&system, &["install", "--kueue"]).await;
+            assert_eq!(granted.code, Some(0), "{granted:?}");
+            install_kueue(&system.client).await;
+        })
+        .await;
 }
 
-/// Permits the orchestrator to use Kueue, and installs the CRDs of Kueue.
-async fn install_kueue() {
-    let system = Namespace {
-        client: client().await,
-        name: SYSTEM.to_owned(),
-    };
-    // Before the CRDs: a forbidden request would be repeated only after a minute.
-    let granted = kubectl_di(&system, &["install", "--kueue"]).await;
-    assert_eq!(granted.code, Some(0), "{granted:?}");
-    if !is_kueue_installed() {
-        install(&system.client, VERSION).await;
+/// Installs Kueue, or the CRDs of the stand-in. Changes nothing if they are installed.
+pub(crate) async fn install_kueue(client: &Client) {
+    if let Some(manifest) = kueue_manifest() {
+        let applied = run_kubectl(&["apply", "--server-side", "-f", &manifest]).await;
+        assert_eq!(applied.code, Some(0), "{applied:?}");
+    } else {
+        install(client, VERSION).await;
     }
-    // The webhooks of Kueue respond with a delay.
-    let flavors = objects(&system.client, VERSION, "ResourceFlavor", None);
+    wait_for_kueue_webhooks(client).await;
+}
+
+/// Waits until objects of Kueue are accepted: its webhooks start with a delay.
+async fn wait_for_kueue_webhooks(client: &Client) {
+    let flavors = objects(client, VERSION, "ResourceFlavor", None);
     let (dry, probe) = (dry_run(), flavor("probe", &[]));
     eventually("accepted", || flavors.create(&dry, &probe), Result::is_ok)
         .await
@@ -81,28 +93,44 @@ async fn install_kueue() {
 /// Admits and preempts the jobs of a namespace until the result is dropped.
 pub(crate) async fn start_queues(ns: &Namespace) -> Option<QueueController> {
     prepare_cluster().await;
-    (!is_kueue_installed()).then(|| QueueController::start(ns.client.clone(), &ns.name, VERSION))
+    start_controller(ns)
+}
+
+fn start_controller(ns: &Namespace) -> Option<QueueController> {
+    let start = || QueueController::start(ns.client.clone(), &ns.name, VERSION);
+    kueue_manifest().is_none().then(start)
+}
+
+/// Puts a job into the queue of its namespace.
+pub(crate) fn add_queue_label(job: &mut DIJob) {
+    let labels = job.metadata.labels.get_or_insert_default();
+    labels.insert(kueue::QUEUE_LABEL.to_owned(), QUEUE.to_owned());
 }
 
 /// A ClusterQueue with one flavor, and its LocalQueue in the namespace of a test.
-struct TestQueue {
+pub(crate) struct TestQueue {
     ns: Namespace,
     monitor: QuotaMonitor,
     /// Admits and preempts until it is dropped.
-    _controller: Option<QueueController>,
+    controller: Option<QueueController>,
 }
 
 impl TestQueue {
     /// Creates the queue with this CPU quota. All pods of the tests request 10m.
-    async fn create(ns: &Namespace, cpu: &str, node_labels: &[(&str, &str)]) -> Self {
+    pub(crate) async fn create(ns: &Namespace, cpu: &str, node_labels: &[(&str, &str)]) -> Self {
         let controller = start_queues(ns).await;
         // Other tests have other queues.
         let (client, name) = (&ns.client, ns.name.as_str());
         let quotas = [("cpu", cpu), ("memory", "1Gi")];
         let flavors = [(name, quotas.as_slice())];
         let queue = Self {
+<<<<<<< ours
             monitor: QuotaMonitor::start(client, slice::from_ref(&ns.name), VERSION).await,
             _controller: controller,
+=======
+            monitor: QuotaMonitor::start(client, name, VERSION),
+            controller,
+>>>>>>> theirs
             ns: ns.clone(),
         };
         create(client, flavor(name, node_labels)).await;
@@ -121,11 +149,11 @@ impl TestQueue {
     }
 
     /// Submits a job to the queue. Without a priority it has 0, like any pod.
-    async fn submit(&self, mut job: DIJob, priority: Option<i32>) {
-        let labels = job.metadata.labels.get_or_insert_default();
-        labels.insert(kueue::QUEUE_LABEL.to_owned(), QUEUE.to_owned());
+    pub(crate) async fn submit(&self, mut job: DIJob, priority: Option<i32>) {
+        add_queue_label(&mut job);
         if let Some(priority) = priority {
             let class = self.class_name(priority);
+            let labels = job.metadata.labels.get_or_insert_default();
             labels.insert(kueue::PRIORITY_CLASS_LABEL.to_owned(), class);
         }
         self.ns.submit(&job).await;
@@ -137,17 +165,36 @@ impl TestQueue {
         wait_for_phase(&self.ns, "urgent", Phase::Running).await;
     }
 
-    async fn end_urgent_job(&self) {
+    pub(crate) async fn end_urgent_job(&self) {
         end_pod(&self.ns, "urgent-coordinator", "0").await;
         wait_for_phase(&self.ns, "urgent", Phase::Succeeded).await;
+    }
+
+    /// Kills Kueue, or the stand-in, and waits until another one runs.
+    pub(crate) async fn kill_controller(&mut self) {
+        let client = &self.ns.client;
+        if kueue_manifest().is_some() {
+            kill_pods(client, "kueue-system", &ListParams::default()).await;
+            wait_for_kueue_webhooks(client).await;
+        } else {
+            drop(self.controller.take());
+            self.controller = start_controller(&self.ns);
+        }
     }
 
     /// Deletes the objects outside the namespace.
     ///
     /// # Panics
+<<<<<<< ours
     /// If no pod was admitted, the pods exceeded the quota at any time, or a Workload is invalid.
     async fn remove(self) {
         self.monitor.check().await;
+=======
+    /// If the pods exceeded the quota at any time, or a Workload is invalid.
+    pub(crate) async fn remove(self) {
+        let violations = self.monitor.violations();
+        assert!(violations.is_empty(), "{violations:#?}");
+>>>>>>> theirs
         let classes = [LOW, URGENT, HIGH].map(|priority| self.class_name(priority));
         let classes = classes.map(|class| ("WorkloadPriorityClass", class));
         let queue = ["ClusterQueue", "ResourceFlavor"].map(|kind| (kind, self.ns.name.clone()));
@@ -180,6 +227,17 @@ async fn label_node(nodes: &Api<Node>, node: &str, label: &str, value: Option<&s
     let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
     let params = PatchParams::default();
     nodes.patch(node, &params, &patch).await.unwrap();
+}
+
+/// Waits until a job waits in its queue for this reason, and returns the message.
+pub(crate) async fn wait_until_queued(ns: &Namespace, job: &str, reason: &str) -> String {
+    let is_queued = |status: &DIJobStatus| {
+        (status.phase, status.reason.as_deref()) == (Some(Phase::Queued), Some(reason))
+    };
+    let queued = eventually(reason, || status(ns, job), is_queued).await;
+    let admitted = find_condition(&queued.conditions, ConditionType::Admitted);
+    assert!(owned_pods(ns, job).await.is_empty());
+    admitted.unwrap().message.clone()
 }
 
 /// Whether a Workload has the condition `Finished`.
@@ -268,12 +326,7 @@ async fn preempted_training_resumes_from_checkpoint() {
         eventually("training", log, has_learned).await;
 
         queue.start_urgent_job().await;
-        let is_preempted = |status: &DIJobStatus| {
-            let reason = status.reason.as_deref();
-            (status.phase, reason) == (Some(Phase::Queued), Some("QueuePreempted"))
-        };
-        eventually("preempted", || status(&ns, "train"), is_preempted).await;
-        assert!(owned_pods(&ns, "train").await.is_empty());
+        wait_until_queued(&ns, "train", "QueuePreempted").await;
         queue.end_urgent_job().await;
 
         assert_eq!(running_names(&ns).await, before);

@@ -1,5 +1,7 @@
 //! The orchestrator's own pods are killed: running jobs must not be affected.
 
+mod shared_cluster;
+
 use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
@@ -9,30 +11,35 @@ use di_e2e::{
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 
-/// Kills every pod of the orchestrator without grace, and waits until the new ones serve.
-async fn kill_orchestrator(ns: &Namespace) {
-    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
-    let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
-    let uids = |pods: &[Pod]| {
-        pods.iter()
-            .filter_map(ResourceExt::uid)
-            .collect::<BTreeSet<_>>()
-    };
-    let before = pods.list(&selector).await.unwrap().items;
+fn pod_uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(ResourceExt::uid).collect()
+}
+
+/// Kills pods without grace, and waits until as many new ones are ready.
+pub(crate) async fn kill_pods(client: &Client, namespace: &str, selector: &ListParams) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let before = pods.list(selector).await.unwrap().items;
+    assert!(!before.is_empty(), "no pods in {namespace}");
     for pod in &before {
         let now = DeleteParams::default().grace_period(0);
         pods.delete(&pod.name_any(), &now).await.unwrap();
     }
-    let old = uids(&before);
+    let old = pod_uids(&before);
     let recreated = |now: &Vec<Pod>| {
-        now.len() == before.len() && uids(now).is_disjoint(&old) && now.iter().all(is_ready)
+        now.len() == before.len() && pod_uids(now).is_disjoint(&old) && now.iter().all(is_ready)
     };
-    let look = || async { pods.list(&selector).await.unwrap().items };
+    let look = || async { pods.list(selector).await.unwrap().items };
     eventually("recreated and ready", look, recreated).await;
+}
+
+/// Kills every pod of the orchestrator, and waits until the new ones serve.
+pub(crate) async fn kill_orchestrator(ns: &Namespace) {
+    let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
+    kill_pods(&ns.client, SYSTEM, &selector).await;
     // The API server reaches the new pods once kube-proxy knows them.
     let jobs: Api<DIJob> = ns.api();
     let (dry, probe) = (dry_run(), job("probe", &["hold"]));
