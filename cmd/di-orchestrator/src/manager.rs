@@ -24,8 +24,8 @@ pub struct Manager {
     /// Only serve the webhooks: another operator reconciles the jobs
     #[arg(long)]
     webhook_only: bool,
-    /// Create the pods of new templates in a dry run, also with --webhook-only; needs the right to
-    /// create pods
+    /// Create the pods of new templates in a dry run, also with --webhook-only; needs the
+    /// permission to create pods
     #[arg(long)]
     dry_run: bool,
     /// What the webhooks do if a policy denies a pod in the dry run: warn, or refuse the job
@@ -148,8 +148,8 @@ impl Manager {
         }
     }
 
-    /// The dry run of the webhooks. An installation without a reconciler has no right to create pods,
-    /// unless an overlay grants it.
+    /// The dry run of the webhooks. An installation without a reconciler has no permission to
+    /// create pods, unless an overlay grants it.
     fn dry_run_settings(&self) -> Option<DryRunSettings> {
         (self.dry_run || !self.webhook_only).then(|| DryRunSettings {
             build: self.build_settings(),

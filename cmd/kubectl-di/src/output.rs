@@ -14,6 +14,7 @@ pub mod table;
 
 pub use errors::{report_error, warn_planned_only};
 pub use objects::{
-    kind_and_name, print_json, print_yaml, to_list, to_trimmed_list, without_managed_fields,
+    kind_and_name, print_json, print_yaml, quoted_name, to_list, to_trimmed_list,
+    without_managed_fields,
 };
 pub use stdout::{stdout_closed, stdout_closed_or_timeout};

@@ -50,7 +50,7 @@ pub struct DryRunSettings {
     pub denials: PolicyDenials,
 }
 
-/// Creates the pods of new templates in a dry run, with the rights of the orchestrator.
+/// Creates the pods of new templates in a dry run, with the permissions of the orchestrator.
 #[derive(Clone)]
 pub struct DryRun {
     client: Client,

@@ -64,7 +64,7 @@ reasons! {
     QueueNotServed,
     /// The orchestrator lacks permissions for Workloads of Kueue.
     QueueForbidden,
-    /// The job has more kinds of pods than a Workload of this version of Kueue may have.
+    /// The job has more pod sets than a Workload of this version of Kueue may have.
     QueueTooManyShapes,
     /// What Kueue adds to the pods contradicts their template.
     FlavorConflict,
@@ -72,7 +72,8 @@ reasons! {
     QueueAdmitted,
     /// Event: a replica has got quota of its own.
     ReplicaAdmitted,
-    /// The job asks for a gang, which no scheduler can place. It runs without a gang.
+    /// No scheduler can place the gang that the job asks for now. A gang that exists is kept, else
+    /// the job runs without one.
     NoGangScheduler,
     /// The orchestrator lacks permissions for the groups of the gang scheduler.
     GangForbidden,

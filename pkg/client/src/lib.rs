@@ -29,8 +29,8 @@ pub use error::{Error, Rejected, Result};
 pub use install::{
     apply::{AppliedObject, ApplyOptions, apply_object},
     install_objects::{
-        IMAGE, InstallOptions, InstallVariant, VERSION, gang_objects, install_objects,
-        kueue_objects,
+        IMAGE, InstallOptions, InstallVariant, VERSION, gang_objects, gang_permissions,
+        install_objects, kueue_objects,
     },
     installed::{Installed, Orchestrator, find_orchestrator, has_kueue_permissions},
     leftovers::{Leftovers, delete_leftover, find_leftovers},

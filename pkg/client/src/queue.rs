@@ -112,6 +112,7 @@ pub async fn list_queue(
             all_namespaces,
             ..JobQuery::default()
         };
+        // Without a label selector: a job that waits for its gang has no label of a queue.
         let mut jobs = list_jobs(cluster, &query).await?.jobs;
         jobs.retain(|job| job.waits_in_queue() || job.gang_wait().is_some());
         jobs
@@ -168,11 +169,12 @@ const PROBLEMS: [Reason; 4] = [
     Reason::QueueTooManyShapes,
 ];
 
-/// Reasons of the condition `ReplicasReady` with which a job waits for its gang.
-const GANG_REASONS: [Reason; 3] = [
+/// Reasons of the condition `ReplicasReady` that are about the gang.
+const GANG_REASONS: [Reason; 4] = [
     Reason::GangWaiting,
     Reason::GangForbidden,
     Reason::GangNameTaken,
+    Reason::NoGangScheduler,
 ];
 
 /// What the status of a job says about its wait.
@@ -293,6 +295,13 @@ impl Job {
         self.status.phase == Some(Phase::Queued) || self.waiting_replicas().total() > 0
     }
 
+    /// The condition `ReplicasReady` if its reason is about the gang of the job.
+    pub fn gang_condition(&self) -> Option<&Condition> {
+        let about = find_condition(&self.status.conditions, ConditionType::ReplicasReady)?;
+        let is_about_gang = GANG_REASONS.iter().any(|one| one.as_str() == about.reason);
+        is_about_gang.then_some(about)
+    }
+
     /// The condition that says why the gang of the job has no nodes. `None` if the job does not wait
     /// for a gang.
     fn gang_wait(&self) -> Option<&Condition> {
@@ -301,9 +310,10 @@ impl Job {
         if self.has_ended() || self.is_suspended() || is_placed {
             return None;
         }
-        let about = find_condition(&self.status.conditions, ConditionType::ReplicasReady)?;
-        let is_about_gang = GANG_REASONS.iter().any(|one| one.as_str() == about.reason);
-        is_about_gang.then_some(about)
+        // With this reason, a job runs without a gang, or keeps one that waits.
+        let no_scheduler = Reason::NoGangScheduler.as_str();
+        let about = self.gang_condition()?;
+        (gang.is_some() || about.reason != no_scheduler).then_some(about)
     }
 }
 

@@ -59,8 +59,8 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
-    /// The orchestrator lacks a right for Kueue.
-    #[error("cannot {operation}; to grant the rights, run: kubectl di install --kueue")]
+    /// The orchestrator lacks a permission for Kueue.
+    #[error("cannot {operation}; to grant the permissions, run: kubectl di install --kueue")]
     KueueForbidden {
         /// Verb and object of the request.
         operation: String,
@@ -68,7 +68,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// A job has more kinds of pods than this version of Kueue allows.
+    /// A job has more pod sets than this version of Kueue allows.
     #[error("cannot {operation}; use fewer replica groups, or a newer Kueue")]
     TooManyPodSets {
         /// Verb and object of the request.
@@ -77,9 +77,9 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The orchestrator lacks a right for the groups of the gang scheduler.
+    /// The orchestrator lacks a permission for the groups of the gang scheduler.
     #[error(
-        "cannot {operation}: {message}; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
+        "cannot {operation}: {message}; to grant the permissions, run: kubectl di install --gang-scheduler={scheduler}"
     )]
     GangForbidden {
         /// Verb and object of the request.
@@ -178,17 +178,17 @@ impl Error {
         matches!(self, Self::JobGone) || self.api_status().is_some_and(namespace_is_terminating)
     }
 
-    /// The message of the server, if a right is missing. Webhooks, quotas and terminating namespaces
-    /// forbid requests too.
-    fn missing_right(&self) -> Option<&str> {
+    /// The message of the server, if a permission is missing. Webhooks, quotas and terminating
+    /// namespaces forbid requests too.
+    fn missing_permission(&self) -> Option<&str> {
         let status = self.api_status().filter(|status| status.is_forbidden())?;
         let message = status.message.as_str();
         message.contains("is forbidden: User ").then_some(message)
     }
 
-    /// Maps a missing right and too many pod sets in the response to a request to Kueue's API.
+    /// Maps a missing permission and too many pod sets in the response to a request to Kueue's API.
     pub(crate) fn map_kueue_error(self) -> Self {
-        let is_forbidden = self.missing_right().is_some();
+        let is_forbidden = self.missing_permission().is_some();
         let has_too_many = self.api_status().is_some_and(has_too_many_pod_sets);
         match self {
             Self::Api { operation, source } if is_forbidden => {
@@ -201,9 +201,10 @@ impl Error {
         }
     }
 
-    /// Maps a missing right in the response to a request for a group to [`Error::GangForbidden`].
+    /// Maps a missing permission in the response to a request for a group to
+    /// [`Error::GangForbidden`].
     pub(crate) fn map_gang_forbidden(self, scheduler: &GangScheduler) -> Self {
-        let Some(message) = self.missing_right().map(str::to_owned) else {
+        let Some(message) = self.missing_permission().map(str::to_owned) else {
             return self;
         };
         match self {
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(
             error.chain(),
             format!(
-                "cannot try: {message}; to grant the rights, run: kubectl di install --gang-scheduler=coscheduling:other"
+                "cannot try: {message}; to grant the permissions, run: kubectl di install --gang-scheduler=coscheduling:other"
             )
         );
         let denied = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "admission webhook denied the request"});

@@ -1,5 +1,6 @@
 use std::io::{self, Write};
 
+use di_client::ObjectRef;
 use serde_json::{Value, json};
 
 /// The kind and name of an object, such as `dijob.diengine.opendilab.org/cartpole`.
@@ -19,6 +20,15 @@ fn qualified_kind(object: &Value) -> String {
         Some((group, _)) => format!("{kind}.{group}"),
         None => kind,
     }
+}
+
+/// The kind and quoted name of a deleted object, such as `dijob.diengine.opendilab.org "cartpole"`.
+pub fn quoted_name(target: &ObjectRef) -> String {
+    let mut kind = target.api.kind.to_lowercase();
+    if !target.api.group.is_empty() {
+        kind = format!("{kind}.{}", target.api.group);
+    }
+    format!("{kind} {:?}", target.name)
 }
 
 /// Prints a value as JSON.

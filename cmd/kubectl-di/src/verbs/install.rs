@@ -16,6 +16,10 @@ use crate::{
 ///
 /// Applies the custom resource definitions, the namespace, the RBAC rules and the other objects by
 /// server-side apply. Waits until the pods are ready and the API server reaches the webhooks.
+///
+/// If the orchestrator is installed already, --kueue and --gang-scheduler change only these parts.
+/// The plugin must then have the version of the orchestrator, and --image must be omitted; else use
+/// kubectl di upgrade with the same flags.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Install the orchestrator, with an image from a registry that the cluster can reach
@@ -113,7 +117,9 @@ impl Install {
             objects.extend(gang_objects(scheduler.0.as_ref(), image)?);
             results.push(format!("has the gang scheduler {scheduler}"));
         }
-        if !self.setup.apply_all(cluster, &objects, out).await? {
+        let is_done = self.setup.apply_all(cluster, &objects, out).await?
+            && self.setup.delete_unused_permissions(cluster, out).await?;
+        if !is_done {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {

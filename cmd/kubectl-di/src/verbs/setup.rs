@@ -6,8 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangSetting, apply_object,
-    wait_for_crd, wait_for_rollout, wait_for_webhooks,
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangScheduler, GangSetting,
+    apply_object, delete_leftover, gang_permissions, wait_for_crd, wait_for_rollout,
+    wait_for_webhooks,
 };
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::{
     output::{
         kind_and_name,
         printer::{OutputFlags, Printer},
-        report_error,
+        quoted_name, report_error,
     },
 };
 
@@ -45,8 +46,8 @@ pub struct Setup {
     #[arg(long)]
     pub kueue: bool,
     /// Scheduler that starts the gangs of jobs: volcano, coscheduling, coscheduling:NAME, yunikorn,
-    /// kai, kubernetes or none. Also installs the permissions to use it. An upgrade keeps the
-    /// scheduler without this flag
+    /// kai, kubernetes or none. Also installs the permissions to use it, or removes unused ones. An
+    /// upgrade keeps the scheduler without this flag
     #[arg(long, value_name = "SCHEDULER")]
     pub gang_scheduler: Option<GangSetting>,
     #[command(flatten)]
@@ -97,6 +98,37 @@ impl Setup {
             wait_for_rollout(cluster, deadline).await?;
             eprintln!("Waiting for its webhooks to respond...");
             wait_for_webhooks(cluster, "default", deadline).await?;
+        }
+        Ok(true)
+    }
+
+    /// Deletes the permissions to use groups if the new gang scheduler has no groups. Returns false
+    /// if the server rejected a deletion; the error is printed then.
+    pub async fn delete_unused_permissions(
+        &self,
+        cluster: &Cluster,
+        out: &mut impl Write,
+    ) -> Result<bool> {
+        let Some(GangSetting(scheduler)) = &self.gang_scheduler else {
+            return Ok(true);
+        };
+        let scheduler = scheduler.as_ref();
+        if scheduler.and_then(GangScheduler::group_kind).is_some() {
+            return Ok(true);
+        }
+        for target in gang_permissions()? {
+            match delete_leftover(cluster, &target, !self.dry_run.is_real()).await {
+                Ok(uid) if uid.is_some() && !self.is_data() => {
+                    let (title, suffix) = (quoted_name(&target), self.dry_run.message_suffix());
+                    writeln!(out, "{title} deleted{suffix}")?;
+                }
+                // It was not installed, or the output is meant for programs.
+                Ok(_) => {}
+                Err(error) => {
+                    report_error(&error.into());
+                    return Ok(false);
+                }
+            }
         }
         Ok(true)
     }

@@ -14,7 +14,7 @@ use di_client::{
 
 use crate::{
     flags::{dry_run::DryRunFlag, globals::Globals, parsers::parse_timeout, wait::WaitByDefault},
-    output::report_error,
+    output::{quoted_name, report_error},
     verbs::setup::check_system_namespace,
 };
 
@@ -318,14 +318,6 @@ fn first_names<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
         names.push("...".to_owned());
     }
     names.join(", ")
-}
-
-fn quoted_name(target: &ObjectRef) -> String {
-    let mut kind = target.api.kind.to_lowercase();
-    if !target.api.group.is_empty() {
-        kind = format!("{kind}.{}", target.api.group);
-    }
-    format!("{kind} {:?}", target.name)
 }
 
 #[cfg(test)]

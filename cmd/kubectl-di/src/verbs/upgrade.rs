@@ -69,7 +69,9 @@ impl Upgrade {
             self.setup.print_manifests(objects, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if !self.setup.apply_all(&cluster, &objects, out).await? {
+        let is_done = self.setup.apply_all(&cluster, &objects, out).await?
+            && self.setup.delete_unused_permissions(&cluster, out).await?;
+        if !is_done {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {

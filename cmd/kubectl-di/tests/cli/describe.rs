@@ -115,7 +115,7 @@ async fn description_without_pod_rights_shows_the_plan() {
     plugin.space.until_settled("j").await;
     manager.stop().await;
     let group = "rbac.authorization.k8s.io";
-    let rights = json!([
+    let permissions = json!([
         {
             "apiVersion": format!("{group}/v1"),
             "kind": "Role",
@@ -130,9 +130,9 @@ async fn description_without_pod_rights_shows_the_plan() {
             "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
         },
     ]);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
-    plugin.file("rights.json", list);
-    let result = plugin.run(&["create", "-f", "rights.json"]).await;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": permissions});
+    plugin.file("permissions.json", list);
+    let result = plugin.run(&["create", "-f", "permissions.json"]).await;
     assert_eq!(result.code, Some(0), "{result}");
     plugin.run_until_allowed(&["get", "j", "--as=alice"]).await;
     let shown = plugin

@@ -171,7 +171,7 @@ async fn changed_objects_are_printed_in_the_output_format() {
 #[tokio::test]
 async fn readable_jobs_are_shown_next_to_forbidden_ones() {
     let plugin = plugin().await;
-    let rights = json!([
+    let permissions = json!([
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
@@ -189,9 +189,9 @@ async fn readable_jobs_are_shown_next_to_forbidden_ones() {
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
         },
     ]);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
-    plugin.file("rights.json", list);
-    let result = plugin.run(&["create", "-f", "rights.json"]).await;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": permissions});
+    plugin.file("permissions.json", list);
+    let result = plugin.run(&["create", "-f", "permissions.json"]).await;
     assert_eq!(result.code, Some(0), "{result}");
     plugin
         .run_until_allowed(&["get", "job-9", "--as=alice"])

@@ -63,7 +63,7 @@ impl Plugin {
 
     /// Repeats a call until it is allowed: the server's RBAC cache has a delay.
     pub async fn run_until_allowed(&self, args: &[&str]) {
-        eventually("the right is in force", async || {
+        eventually("the permission is in force", async || {
             let result = self.run(args).await;
             if result.code == Some(0) {
                 Ok(())

@@ -1,7 +1,7 @@
 use di_plan::GangScheduler;
 use serde_json::{Value, json};
 
-use crate::{Result, jobs::manifest};
+use crate::{ObjectRef, Result, jobs::manifest};
 
 /// Name of the container with webhooks and reconciler.
 pub(super) const MANAGER: &str = "manager";
@@ -126,6 +126,13 @@ pub fn gang_objects(scheduler: Option<&GangScheduler>, image: &str) -> Result<Ve
     objects
         .retain(|object| object["kind"] == "Deployment" || object["metadata"]["name"] == GANG_ROLE);
     Ok(objects)
+}
+
+/// The permissions of the orchestrator to use the groups of gang schedulers, in deletion order.
+pub fn gang_permissions() -> Result<Vec<ObjectRef>> {
+    let objects: Result<Vec<_>> = GANG.iter().map(parse_file).collect();
+    let objects = objects?.concat();
+    Ok(objects.iter().rev().map(ObjectRef::from).collect())
 }
 
 fn parse_file((origin, text): &File) -> Result<Vec<Value>> {
@@ -329,5 +336,8 @@ mod tests {
                 assert!(all.contains(object), "{scheduler:?}: {object}");
             }
         }
+        let permissions = gang_permissions().unwrap();
+        let deleted: Vec<_> = permissions.iter().map(|one| &*one.api.kind).collect();
+        assert_eq!(deleted, ["ClusterRoleBinding", "ClusterRole"]);
     }
 }

@@ -61,17 +61,8 @@ pub async fn find_leftovers(cluster: &Cluster) -> Result<Leftovers> {
         gang_scheduler: Some(GangScheduler::Volcano),
     };
     // Webhook configurations first: without a webhook server they would block changes of jobs.
-    for object in install_objects(&options, "")?.iter().rev() {
-        let (api, namespace) = resource_of(object);
-        targets.push(ObjectRef {
-            api,
-            namespace: namespace.map(str::to_owned),
-            name: object["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
-        });
-    }
+    let objects = install_objects(&options, "")?;
+    targets.extend(objects.iter().rev().map(ObjectRef::from));
     targets.extend([
         generated_object("", "v1", "Secret", "di-webhook-cert"),
         generated_object("coordination.k8s.io", "v1", "Lease", "di-orchestrator"),
@@ -131,6 +122,18 @@ pub async fn delete_leftover(
         Ok(response) => Ok(uid_of_response(&response)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+impl From<&Value> for ObjectRef {
+    fn from(object: &Value) -> Self {
+        let (api, namespace) = resource_of(object);
+        let name = object["metadata"]["name"].as_str();
+        Self {
+            api,
+            namespace: namespace.map(str::to_owned),
+            name: name.unwrap_or_default().to_owned(),
+        }
     }
 }
 

@@ -156,6 +156,13 @@ fn job_that_waits_for_its_gang_has_that_queue_and_message() {
     assert_eq!(row.message, MESSAGE);
     assert_eq!(row.since, Some(time("2026-01-01T00:01:00Z")));
     assert_eq!((row.position, row.waiting_replicas.total()), (None, 0));
+    // The gang is kept while the API of its scheduler is not served.
+    let row = rows(&[job("NoGangScheduler", false)], &pending).remove(0);
+    assert!(row.waits_for_gang, "{row:?}");
+    let mut without_gang = job("NoGangScheduler", false);
+    without_gang["status"]["scheduling"] = json!(null);
+    let row = rows(&[without_gang], &pending).remove(0);
+    assert!(!row.waits_for_gang, "{row:?}");
     // The gang has started, so only the added replicas wait.
     let row = rows(&[job("GangNameTaken", true)], &pending).remove(0);
     assert!(row.waits && !row.waits_for_gang, "{row:?}");

@@ -59,11 +59,11 @@ fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
         .or_else(|| queueing::waiting_problem(observed, status));
     let reason = problem.as_ref().map(|(reason, _)| *reason);
     let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
-    let no_gang = gang::missing_gang(observed, status, &status.plan);
-    let no_gang_reason = no_gang.as_ref().map(|(reason, _)| *reason);
-    let reason = reason.or(node_lost).or(no_gang_reason);
+    let warning = gang::gang_warning(observed, status, &status.plan);
+    let warning_reason = warning.as_ref().map(|(reason, _)| *reason);
+    let reason = reason.or(node_lost).or(warning_reason);
     status.reason = reason.map(|reason| reason.to_string());
-    set_replicas_ready(observed, status, problem, no_gang);
+    set_replicas_ready(observed, status, problem, warning);
 }
 
 /// Returns the message of an error, or the old one if the reason is the same.
@@ -211,7 +211,7 @@ fn set_replicas_ready(
     observed: &Observed,
     status: &mut DIJobStatus,
     problem: Option<(Reason, String)>,
-    no_gang: Option<(Reason, String)>,
+    warning: Option<(Reason, String)>,
 ) {
     if status.phase.is_none() && problem.is_none() {
         return;
@@ -225,7 +225,7 @@ fn set_replicas_ready(
         let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_completed());
         !observed.own_pod(name).is_some_and(is_ready)
     });
-    let (is_true, reason, message) = match (not_ready.next(), problem, no_gang) {
+    let (is_true, reason, message) = match (not_ready.next(), problem, warning) {
         (_, Some((reason, message)), _) => (false, reason, message),
         (_, None, _) if status.phase == Some(Phase::Suspended) => {
             (false, Reason::Suspended, SUSPENDED_MESSAGE.to_owned())

@@ -12,8 +12,10 @@ use di_cache::OptionalApi;
 use di_plan::{GangScheduler, PodPhase, PodView, group_name, leave_group_patch};
 use kube::ResourceExt;
 
-use self::lookup::{find_floor, find_group, floor_pods, has_gang, is_own, is_placed, runs_on_node};
-pub(super) use self::problems::{missing_gang, waiting_problem};
+use self::lookup::{
+    find_floor, find_group, floor_pods, has_gang, has_pods_inside, is_own, is_placed, runs_on_node,
+};
+pub(super) use self::problems::{gang_warning, waiting_problem};
 use super::{
     observed::Observed,
     outcome::{Action, EventRecord, Step},
@@ -53,11 +55,49 @@ pub(super) fn reconcile_gang<'a>(
     plan: &'a [PlanEntry],
     step: &mut Step,
 ) -> GangGate<'a> {
-    if !has_gang(observed, &step.status, plan) {
-        warn_without_gang(observed, plan, step);
-        step.status.scheduling = None;
-        return GangGate::OPEN;
+    let had_gang = step.status.scheduling.is_some();
+    let gate = if has_gang(observed, &step.status, plan) {
+        update_gang(observed, plan, step)
+    } else {
+        remove_gang(observed, plan, step);
+        GangGate::OPEN
+    };
+    if step.status.scheduling.is_some() != had_gang {
+        verify_pods(observed, step);
     }
+    gate
+}
+
+/// Requests live reads of the pods that the cache lacks. Whether a job gets or keeps a gang depends
+/// on its pods, and a create without response may have succeeded.
+fn verify_pods(observed: &Observed, step: &mut Step) {
+    // A new job has no pods. Those of a stopped job were verified when it stopped.
+    let Some(stored) = observed.job.status.as_ref() else {
+        return;
+    };
+    if matches!(stored.phase, Some(Phase::Suspended | Phase::Queued)) {
+        return;
+    }
+    let coordinator = names::coordinator_name(&observed.job.name_any());
+    let planned = stored.plan.iter().map(|entry| entry.name.clone());
+    let is_unverified =
+        |name: &String| observed.own_pod(name).is_none() && !observed.live_reads.contains_key(name);
+    let unverified = planned.chain([coordinator]).filter(is_unverified);
+    step.needs_live_read.extend(unverified);
+}
+
+/// Lets the job run without a gang.
+fn remove_gang(observed: &Observed, plan: &[PlanEntry], step: &mut Step) {
+    warn_without_gang(observed, plan, step);
+    step.status.scheduling = None;
+    // The group of an earlier start is left if its API was not served when the job stopped.
+    if !has_pods_inside(observed) {
+        delete_groups(observed, step);
+    }
+}
+
+/// Updates the gang in the status, and its group. Returns which replicas may be created.
+fn update_gang<'a>(observed: &Observed, plan: &'a [PlanEntry], step: &mut Step) -> GangGate<'a> {
     let is_served = observed.gang.api == OptionalApi::Served(());
     let floor = find_floor(observed, plan);
     let known = step.status.scheduling.take();
@@ -111,7 +151,8 @@ fn may_create_floor(observed: &Observed, status: &DIJobStatus) -> bool {
     })
 }
 
-/// Deletes the group of a job that is suspended, waits in a queue, or has ended.
+/// Deletes the group of a job that is suspended, waits in a queue, has ended, or runs without a
+/// gang.
 pub(super) fn delete_groups(observed: &Observed, step: &mut Step) {
     step.status.scheduling = None;
     if observed.gang.api != OptionalApi::Served(()) {
@@ -216,7 +257,7 @@ fn needs_group(observed: &Observed) -> bool {
 
 /// Warns once, at the start of a job or when it loses its gang.
 fn warn_without_gang(observed: &Observed, plan: &[PlanEntry], step: &mut Step) {
-    let Some((reason, message)) = missing_gang(observed, &step.status, plan) else {
+    let Some((reason, message)) = gang_warning(observed, &step.status, plan) else {
         return;
     };
     let is_new = observed.job.status.as_ref().is_none_or(|old| {

@@ -104,7 +104,7 @@ fn step_active(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes
     if step.status.has_ended() {
         return;
     }
-    let may_run = queueing::admit_or_hold(observed, step, suffixes);
+    let may_run = queueing::reconcile_admission(observed, step, suffixes);
     if step.status.has_ended() {
         return;
     }

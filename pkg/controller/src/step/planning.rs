@@ -30,14 +30,14 @@ pub(super) fn plan_declared(
 /// Drops the entries of deleted replicas from the plan.
 ///
 /// An entry is dropped only after a live read has shown that its pod is gone, else the pod would
-/// reappear as an orphan.
+/// reappear as an orphan. A service is no reason to skip the read: the cache may lack a pod whose
+/// create got no response, and its quota would be given back.
 pub(super) fn drop_deleted_entries(
     observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
 ) {
-    let exists =
-        |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
+    let exists = |name: &str| observed.own_pod(name).is_some();
     let has_existing_member =
         |name: &str| group_members(plan, name).any(|member| exists(&member.name));
     let deleted = plan

@@ -13,12 +13,12 @@ use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, f
 use di_cache::QueueApi;
 use di_plan::{PodView, patch_finished};
 
-pub(super) use self::{admission::admit_or_hold, replica_quota::assign_quota, slots::Slots};
 use self::{
     admission::describe_api,
     replica_quota::find_conflict,
     workloads::{base_name, clear_quota, delete_workloads, own_workloads, workload_of},
 };
+pub(super) use self::{admission::reconcile_admission, replica_quota::assign_quota, slots::Slots};
 use super::{
     learner_groups::group_owner_entry,
     observed::Observed,

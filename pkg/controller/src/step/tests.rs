@@ -11,6 +11,7 @@ mod fake_gang_scheduler;
 mod fake_kueue;
 mod gang;
 mod learner_groups;
+mod lost_creates;
 mod pod_states;
 mod queueing;
 mod replicas;

@@ -107,7 +107,8 @@ impl fmt::Display for GangScheduler {
     }
 }
 
-/// Why the job runs without a gang although it asks for one. `None` if it has one, or asks for none.
+/// Why the gang that a job asks for cannot be placed. `None` if it can, or the job asks for none. A
+/// job that has a gang already keeps it, so the message is about new pods.
 ///
 /// `aggregator` is the template of aggregators, if it is known and the job has aggregators.
 pub fn gang_problem(
@@ -119,13 +120,13 @@ pub fn gang_problem(
     scheduling.gang.as_ref()?;
     let Some(scheduler) = scheduler else {
         return Some(
-            "spec.scheduling.gang has no effect: the orchestrator runs without --gang-scheduler"
+            "spec.scheduling.gang does not apply to new pods: the orchestrator runs without --gang-scheduler"
                 .to_owned(),
         );
     };
     if *scheduler == GangScheduler::Kai && scheduling.queue.is_empty() {
         return Some(
-            "spec.scheduling.gang has no effect: KAI needs a queue; set spec.scheduling.queue"
+            "spec.scheduling.gang does not apply to new pods: KAI needs a queue; set spec.scheduling.queue"
                 .to_owned(),
         );
     }
@@ -141,7 +142,7 @@ pub fn gang_problem(
                 _ => String::new(),
             };
             format!(
-                "spec.scheduling.gang has no effect: spec.{role}.template.spec.schedulerName{object} is {own}, and the gang scheduler is {needed}"
+                "spec.scheduling.gang does not apply to new pods: spec.{role}.template.spec.schedulerName{object} is {own}, and the gang scheduler is {needed}"
             )
         })
     })

@@ -20,8 +20,8 @@ use crate::{
     queueing::{coordinator_entry, pod_set_name},
 };
 
-/// Builds the annotation with the task groups of a gang: one for each kind of pods in the floor. All
-/// pods of the floor have the same one.
+/// Builds the annotation with the task groups of a gang: one for each pod set of the floor. All pods
+/// of the floor have the same annotation.
 pub(super) fn build_task_groups(
     job: &DIJob,
     floor: &BTreeSet<&str>,
@@ -30,11 +30,11 @@ pub(super) fn build_task_groups(
     let coordinator = coordinator_entry(job);
     let replicas = job.plan_entries().iter();
     let replicas = replicas.filter(|entry| floor.contains(&*entry.name));
-    let mut kinds: BTreeMap<String, (i32, &PlanEntry)> = BTreeMap::new();
+    let mut pod_sets: BTreeMap<String, (i32, &PlanEntry)> = BTreeMap::new();
     for entry in iter::once(&coordinator).chain(replicas) {
-        kinds.entry(pod_set_name(entry)).or_insert((0, entry)).0 += 1;
+        pod_sets.entry(pod_set_name(entry)).or_insert((0, entry)).0 += 1;
     }
-    let groups = kinds.into_iter().filter_map(|(name, (count, entry))| {
+    let groups = pod_sets.into_iter().filter_map(|(name, (count, entry))| {
         let pod = build_placed_pod(job, entry, aggregator, &BuildSettings::default())?;
         Some(new_task_group(job, &name, count, &pod.spec))
     });

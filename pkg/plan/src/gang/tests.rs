@@ -167,9 +167,8 @@ fn gang_setting_is_a_scheduler_or_none() {
 
 #[test]
 fn gang_needs_a_scheduler_that_all_templates_use() {
-    let no_scheduler =
-        "spec.scheduling.gang has no effect: the orchestrator runs without --gang-scheduler";
-    let other = "spec.scheduling.gang has no effect: spec.collector.template.spec.schedulerName is other, and the gang scheduler is";
+    let no_scheduler = "spec.scheduling.gang does not apply to new pods: the orchestrator runs without --gang-scheduler";
+    let other = "spec.scheduling.gang does not apply to new pods: spec.collector.template.spec.schedulerName is other, and the gang scheduler is";
     for (scheduler, own, expected) in [
         ("", "", Some(no_scheduler.to_owned())),
         ("volcano", "", None),
@@ -180,7 +179,7 @@ fn gang_needs_a_scheduler_that_all_templates_use() {
             "kai",
             "",
             Some(
-                "spec.scheduling.gang has no effect: KAI needs a queue; set spec.scheduling.queue"
+                "spec.scheduling.gang does not apply to new pods: KAI needs a queue; set spec.scheduling.queue"
                     .to_owned(),
             ),
         ),
@@ -206,7 +205,7 @@ fn gang_needs_a_scheduler_that_all_templates_use() {
         let template: PodTemplate =
             serde_json::from_value(json!({"spec": {"schedulerName": own}})).unwrap();
         let problem = gang_problem(&job, Some(&GangScheduler::Volcano), Some(&template));
-        let expected = "spec.scheduling.gang has no effect: spec.aggregator.template.spec.schedulerName of AggregatorConfig aggregator-config is other, and the gang scheduler is volcano";
+        let expected = "spec.scheduling.gang does not apply to new pods: spec.aggregator.template.spec.schedulerName of AggregatorConfig aggregator-config is other, and the gang scheduler is volcano";
         assert_eq!(problem.as_deref(), is_problem.then_some(expected), "{own}");
     }
 }

@@ -12,10 +12,10 @@ pub fn remove_entry(plan: &mut [PlanEntry], name: &str) {
     propagate_to_members(plan);
 }
 
-/// Drops entries that are not wanted and have no objects. The entry of an aggregator stays while
+/// Drops entries that are not wanted and have no pod. The entry of an aggregator stays while
 /// its ddp learners have entries.
-pub fn drop_deleted(plan: &mut Vec<PlanEntry>, has_objects: impl Fn(&str) -> bool) {
-    let is_kept = |entry: &PlanEntry| entry.is_wanted() || has_objects(&entry.name);
+pub fn drop_deleted(plan: &mut Vec<PlanEntry>, has_pod: impl Fn(&str) -> bool) {
+    let is_kept = |entry: &PlanEntry| entry.is_wanted() || has_pod(&entry.name);
     let kept_aggregators: HashSet<String> = plan
         .iter()
         .filter(|entry| is_kept(entry))

@@ -1,29 +1,17 @@
-use di_api::{ConditionType, Reason, find_condition};
 use di_client::Job;
 
 use crate::output::{colour::Tone, rows::one_line};
 
 use super::cells::Cell;
 
-/// Reasons of the condition `ReplicasReady` that are about the gang.
-const REASONS: [Reason; 4] = [
-    Reason::GangWaiting,
-    Reason::GangForbidden,
-    Reason::GangNameTaken,
-    Reason::NoGangScheduler,
-];
-
 /// The value of the field `Gang`, such as `5 of 9 placed, waiting for nvidia.com/gpu`. None if the
 /// job has no gang and no problem with one.
 pub fn gang_cell(job: &Job) -> Option<Cell> {
-    let status = &job.status;
-    let gang = status.scheduling.as_ref();
+    let gang = job.status.scheduling.as_ref();
     if gang.is_some_and(|gang| gang.placed) {
         return Some(("placed".to_owned(), Some(Tone::Good)));
     }
-    let ready = find_condition(&status.conditions, ConditionType::ReplicasReady);
-    let problem = ready.filter(|ready| REASONS.iter().any(|one| one.as_str() == ready.reason));
-    let text = match (problem, gang) {
+    let text = match (job.gang_condition(), gang) {
         (Some(problem), _) => {
             let message = one_line(&problem.message);
             message

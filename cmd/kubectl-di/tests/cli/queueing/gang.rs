@@ -27,6 +27,14 @@ async fn run(plugin: &Plugin, args: &[&str]) -> String {
     result.stdout
 }
 
+/// Checks that the permissions were deleted, or not.
+fn check_deletion(output: &str, is_deleted: bool) {
+    for kind in ["clusterrolebinding", "clusterrole"] {
+        let line = format!("{kind}.rbac.authorization.k8s.io \"di-orchestrator-gang\" deleted\n");
+        assert_eq!(output.contains(&line), is_deleted, "{output}");
+    }
+}
+
 #[tokio::test]
 async fn gang_scheduler_is_installed_kept_changed_and_deleted() {
     let server = Box::leak(Box::new(Server::start().await));
@@ -60,17 +68,25 @@ DI Orchestrator {} has the gang scheduler volcano\n",
     assert!(output.contains(&applied), "{output}");
     let scheduler = installed_scheduler(&plugin).await;
     assert_eq!(scheduler.as_deref(), Some("volcano"), "kept");
-    let upgrade = ["upgrade", "--gang-scheduler=none", "--wait=false"];
-    run(&plugin, &upgrade).await;
-    assert_eq!(installed_scheduler(&plugin).await, None);
+    for (verb, scheduler, is_deleted) in [
+        ("upgrade", "none", true),
+        ("install", "none", false),
+        ("install", "volcano", false),
+        // It needs no permissions.
+        ("install", "yunikorn", true),
+        ("upgrade", "kai", false),
+    ] {
+        let flag = format!("--gang-scheduler={scheduler}");
+        let output = run(&plugin, &[verb, &flag, "--wait=false"]).await;
+        check_deletion(&output, is_deleted);
+        let found = installed_scheduler(&plugin).await;
+        let expected = Some(scheduler).filter(|name| *name != "none");
+        assert_eq!(found.as_deref(), expected, "{verb} {scheduler}");
+    }
 
     let uninstall = ["uninstall", "--yes", "--wait=false"];
     let output = run(&plugin, &uninstall).await;
-    for kind in ["clusterrole", "clusterrolebinding"] {
-        let deleted =
-            format!("{kind}.rbac.authorization.k8s.io \"di-orchestrator-gang\" deleted\n");
-        assert!(output.contains(&deleted), "{output}");
-    }
+    check_deletion(&output, true);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ pub(super) fn has_gang(observed: &Observed, status: &DIJobStatus, plan: &[PlanEn
     }
 }
 
-fn has_pods_inside(observed: &Observed) -> bool {
+pub(super) fn has_pods_inside(observed: &Observed) -> bool {
     observed.own_pods().any(|pod| pod.in_gang)
 }
 
@@ -43,11 +43,12 @@ fn has_pods_outside(observed: &Observed) -> bool {
 
 /// Returns true if the job asks for a gang that the scheduler can place.
 fn wants_gang(observed: &Observed, plan: &[PlanEntry]) -> bool {
-    asks_for_gang(observed) && find_gang_problem(observed, plan).is_none()
+    asks_for_gang(observed) && find_setup_problem(observed, plan).is_none()
 }
 
-/// Returns why the scheduler cannot place the gang that the job asks for.
-pub(super) fn find_gang_problem(observed: &Observed, plan: &[PlanEntry]) -> Option<String> {
+/// Returns why the gang that the job asks for cannot be placed: the orchestrator has no scheduler,
+/// a template sets another one, or a queue is missing.
+pub(super) fn find_setup_problem(observed: &Observed, plan: &[PlanEntry]) -> Option<String> {
     let is_aggregator = |entry: &PlanEntry| {
         let is_declared = entry.is_wanted() && entry.origin == Origin::Declared;
         is_declared && entry.role == Role::Aggregator

@@ -9,13 +9,14 @@ use di_plan::GangScheduler;
 use super::{
     super::observed::Observed,
     lookup::{
-        asks_for_gang, find_floor, find_gang_problem, find_group, floor_pods, has_gang, is_own,
+        asks_for_gang, find_floor, find_group, find_setup_problem, floor_pods, has_gang, is_own,
         is_placed, runs_on_node,
     },
 };
 
-/// Returns reason and message if a job lacks the gang that it asks for, or cannot use its group.
-pub fn missing_gang(
+/// Returns reason and message if a job lacks the gang that it asks for, or keeps one whose group or
+/// scheduler cannot be used. It is no reason to wait.
+pub fn gang_warning(
     observed: &Observed,
     status: &DIJobStatus,
     plan: &[PlanEntry],
@@ -24,15 +25,15 @@ pub fn missing_gang(
         return None;
     }
     let has_gang = has_gang(observed, status, plan);
-    if has_gang && let Some(problem) = unusable_group(observed) {
+    if has_gang && let Some(problem) = group_access_problem(observed) {
         return Some(problem);
     }
-    let problem = find_gang_problem(observed, plan);
+    let problem = find_setup_problem(observed, plan);
     if problem.is_none() && (has_gang || !asks_for_gang(observed)) {
         return None;
     }
     let message = problem.or_else(|| {
-        let version = missing_api(observed)?;
+        let version = unserved_api_version(observed)?;
         Some(format!(
             "spec.scheduling.gang has no effect: the cluster does not serve PodGroups of {version}"
         ))
@@ -49,7 +50,7 @@ pub fn waiting_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Rea
         return None;
     }
     let is_placed = is_placed(status);
-    if let Some(problem) = unusable_group(observed) {
+    if let Some(problem) = group_access_problem(observed) {
         return (!is_placed).then_some(problem);
     }
     // A waiting gang reports its placed pods also while the groups are not listed.
@@ -84,8 +85,8 @@ pub fn waiting_problem(observed: &Observed, status: &DIJobStatus) -> Option<(Rea
 }
 
 /// Returns reason and message if the group of a gang can be neither seen nor changed.
-fn unusable_group(observed: &Observed) -> Option<(Reason, String)> {
-    if let Some(version) = missing_api(observed) {
+fn group_access_problem(observed: &Observed) -> Option<(Reason, String)> {
+    if let Some(version) = unserved_api_version(observed) {
         let message = format!(
             "the cluster does not serve PodGroups of {version}: waiting pods of the gang may not start until it does; suspend and resume the job to run it without a gang"
         );
@@ -94,14 +95,14 @@ fn unusable_group(observed: &Observed) -> Option<(Reason, String)> {
     let scheduler = observed.gang.scheduler.as_ref()?;
     (observed.gang.api == OptionalApi::Forbidden).then(|| {
         let message = format!(
-            "the orchestrator may not use PodGroups; to grant the rights, run: kubectl di install --gang-scheduler={scheduler}"
+            "the orchestrator may not use PodGroups; to grant the permissions, run: kubectl di install --gang-scheduler={scheduler}"
         );
         (Reason::GangForbidden, message)
     })
 }
 
 /// Returns the version of the API of groups if the cluster does not serve it.
-fn missing_api(observed: &Observed) -> Option<String> {
+fn unserved_api_version(observed: &Observed) -> Option<String> {
     let scheduler = observed.gang.scheduler.as_ref();
     let kind = scheduler.and_then(GangScheduler::group_kind)?;
     (observed.gang.api == OptionalApi::NotServed).then(|| kind.api_version())

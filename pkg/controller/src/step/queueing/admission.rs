@@ -23,7 +23,11 @@ use super::{
 };
 
 /// Returns true if the pods of the job may run. Else the job waits in its queue without pods.
-pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Suffixes) -> bool {
+pub fn reconcile_admission(
+    observed: &Observed,
+    step: &mut Step,
+    suffixes: &mut dyn Suffixes,
+) -> bool {
     let Some(queue) = observed.job.queue_name() else {
         leave_queue(observed, step);
         return true;
@@ -45,7 +49,7 @@ pub fn admit_or_hold(observed: &Observed, step: &mut Step, suffixes: &mut dyn Su
         (_, Some(problem)) => problem,
         (_, None) => return false,
     };
-    hold_in_queue(observed, step, suffixes, queue, reason, &message);
+    queue_job(observed, step, suffixes, queue, reason, &message);
     false
 }
 
@@ -60,7 +64,7 @@ pub(super) fn describe_api(observed: &Observed, queue: &str) -> Option<(Reason, 
             ),
         )),
         QueueApi::Forbidden => {
-            let message = "the orchestrator may not use Kueue; to grant the rights, run: kubectl di install --kueue";
+            let message = "the orchestrator may not use Kueue; to grant the permissions, run: kubectl di install --kueue";
             Some((Reason::QueueForbidden, message.to_owned()))
         }
     }
@@ -126,8 +130,8 @@ fn describe_wait(
     (reason, message)
 }
 
-/// Ends all pods and lets the job wait. Once no pod is left, its Workload is offered again.
-fn hold_in_queue(
+/// Ends all pods and lets the job wait. Once no pod is left, its Workload is queued again.
+fn queue_job(
     observed: &Observed,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
@@ -153,14 +157,14 @@ fn hold_in_queue(
     }
     plan_without_pods(observed, step, suffixes);
     if let QueueApi::Served(_) = observed.queue.api {
-        offer_base(observed, step, queue);
+        reconcile_base_workload(observed, step, queue);
         let base = base_name(observed);
         delete_workloads(observed, step, |workload| workload.name != base);
     }
 }
 
 /// Creates or updates the Workload of a job without pods.
-fn offer_base(observed: &Observed, step: &mut Step, queue: &str) {
+fn reconcile_base_workload(observed: &Observed, step: &mut Step, queue: &str) {
     let base = base_name(observed);
     let workload = own_workloads(observed).find(|workload| workload.name == base);
     if let Some(workload) = workload {
@@ -186,11 +190,11 @@ fn offer_base(observed: &Observed, step: &mut Step, queue: &str) {
     let Some(draft) = draft_base(observed, &step.status.plan, queue) else {
         return;
     };
-    step.actions.extend(offer(workload, draft));
+    step.actions.extend(ensure_workload(workload, draft));
 }
 
 /// Returns the action that makes a Workload without quota equal to its draft.
-pub(super) fn offer(
+pub(super) fn ensure_workload(
     workload: Option<&WorkloadView>,
     draft: di_plan::WorkloadDraft,
 ) -> Option<Action> {

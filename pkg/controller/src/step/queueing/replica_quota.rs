@@ -18,7 +18,7 @@ use super::{
         observed::Observed,
         outcome::{Action, EventRecord, Step, join_names},
     },
-    admission::{find_flavors, find_template, offer},
+    admission::{ensure_workload, find_flavors, find_template},
     base_quota::{
         assign_without_kueue, clear_outdated_quota, count_base_placements, has_unknown_pod,
         needs_quota, reclaim_quota, share_base_quota,
@@ -107,7 +107,7 @@ fn reconcile_own_quota(
         step.events.push(describe_eviction(&owner, workload));
     }
     plan[i].queue = Some(QueueState::Waiting);
-    offer_own(observed, plan, &plan[i], workload, queue, step);
+    reconcile_own_workload(observed, plan, &plan[i], workload, queue, step);
 }
 
 fn describe_eviction(owner: &PlanEntry, workload: Option<&WorkloadView>) -> EventRecord {
@@ -120,9 +120,9 @@ fn describe_eviction(owner: &PlanEntry, workload: Option<&WorkloadView>) -> Even
     EventRecord::warning(reason, format!("{} loses its quota: {why}", owner.name))
 }
 
-/// Offers the Workload of a waiting replica. One that was evicted gives its quota back first, once
+/// Queues the Workload of a waiting replica. One that was evicted gives its quota back first, once
 /// all of its pods are gone.
-fn offer_own(
+fn reconcile_own_workload(
     observed: &Observed,
     plan: &[PlanEntry],
     owner: &PlanEntry,
@@ -155,14 +155,14 @@ fn offer_own(
         ) => {}
         _ => step
             .actions
-            .extend(draft().and_then(|draft| offer(workload, draft))),
+            .extend(draft().and_then(|draft| ensure_workload(workload, draft))),
     }
 }
 
-/// Time after which a Workload with a conflict is offered again. Its flavor may have changed.
+/// Time after which a Workload with a conflict is queued again. Its flavor may have changed.
 const CONFLICT_RETRY: SignedDuration = SignedDuration::from_secs(300);
 
-/// Time until a Workload with a conflict is offered again. `None` without a conflict, or if it is
+/// Time until a Workload with a conflict is queued again. `None` without a conflict, or if it is
 /// over.
 fn conflict_delay(observed: &Observed, workload: &WorkloadView) -> Option<Duration> {
     find_conflict(workload)?;

@@ -76,10 +76,10 @@ pub(super) fn place_pods(
     let waiting = waiting.filter(|pod| !pod.is_on_node() && !pod.deleting);
     let waiting: Vec<_> = waiting.map(|pod| pod.name.clone()).collect();
     let needed = min_member.saturating_sub(placed);
-    let has_place = needed <= free.min(waiting.len());
+    let fits = needed <= free.min(waiting.len());
     for (i, name) in waiting.iter().enumerate() {
         let pod = pods.get_mut(name).unwrap();
-        pod.scheduled = if has_place && i < free {
+        pod.scheduled = if fits && i < free {
             Ok(true)
         } else {
             Err("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".into())

@@ -1,24 +1,24 @@
 //! Gangs.
 
 mod properties;
+mod unusable_api;
 
 use std::sync::Arc;
 
 use di_api::{ConditionType, Role, find_condition};
-use di_cache::{GroupApi, OptionalApi};
 use di_fixtures::Job;
 use di_plan::{AggregatorTemplate, GangScheduler, GroupView};
 use serde_json::json;
 
 use super::{
     fake_cluster::{COORDINATOR, World, aggregator, job},
-    fake_gang_scheduler::{GROUP, coscheduling},
+    fake_gang_scheduler::GROUP,
     fake_kueue::BASE,
 };
 use crate::step::Action;
 
 /// A job with two collectors and a learner. One of the collectors is not in the floor.
-fn gang_job() -> Job {
+pub(super) fn gang_job() -> Job {
     job().spec(json!({"scheduling": {"gang": {"minCollectors": 1}}}))
 }
 
@@ -65,12 +65,6 @@ fn readiness(world: &World) -> (&str, &str, &str) {
     let ready = find_condition(conditions, ConditionType::ReplicasReady).unwrap();
     (&ready.status, &ready.reason, &ready.message)
 }
-
-/// The states in which a group can be neither seen nor changed, and the reasons in the status.
-const UNUSABLE: [(GroupApi, &str); 2] = [
-    (OptionalApi::NotServed, "NoGangScheduler"),
-    (OptionalApi::Forbidden, "GangForbidden"),
-];
 
 fn aggregator_with_scheduler(name: &str) -> AggregatorTemplate {
     let mut template = aggregator().pod_template().unwrap().clone();
@@ -275,114 +269,6 @@ fn resumed_gang_waits_for_terminating_pods() {
 }
 
 #[test]
-fn job_without_gang_scheduler_runs_and_warns() {
-    for scheduler in [None, Some(coscheduling())] {
-        let mut world = World::new(gang_job());
-        world.gang.scheduler = scheduler;
-        world.gang.api = OptionalApi::NotServed;
-        let events = world.compute_step().events;
-        let warns = |event: &crate::EventRecord| event.reason.as_str() == "NoGangScheduler";
-        assert_eq!(events.iter().filter(|event| warns(event)).count(), 1);
-        world.settle();
-        assert_eq!(world.pods.len(), 4);
-        assert!(world.status().scheduling.is_none());
-        world.run_all();
-        world.settle();
-        let (status, reason, _) = readiness(&world);
-        assert_eq!((status, reason), ("True", "NoGangScheduler"));
-        assert_eq!(world.status().reason.as_deref(), Some("NoGangScheduler"));
-        assert!(world.compute_step().events.is_empty());
-
-        // A group would lack the pods that run already.
-        world.serve_gangs();
-        world.settle();
-        assert!(world.group().is_none() && world.status().scheduling.is_none());
-    }
-}
-
-#[test]
-fn waiting_gang_is_kept_while_its_group_is_unusable() {
-    for (api, reason) in UNUSABLE {
-        let mut world = waiting();
-        world.gang.api = api;
-        world.settle();
-        assert!(world.status().scheduling.is_some() && !is_placed(&world));
-        assert_eq!(world.pods.len(), 3, "{api:?}");
-        let (status, shown, _) = readiness(&world);
-        assert_eq!((status, shown), ("False", reason));
-        world.serve_gangs();
-        run(&mut world);
-        assert_eq!((world.pods.len(), readiness(&world).0), (4, "True"));
-    }
-}
-
-#[test]
-fn placed_gang_is_kept_while_its_group_is_unusable() {
-    for (api, reason) in UNUSABLE {
-        let mut world = placed();
-        world.gang.api = api;
-        world.settle();
-        assert!(world.compute_step().events.is_empty(), "{api:?}");
-        let (status, shown, _) = readiness(&world);
-        assert_eq!((status, shown), ("True", reason));
-        assert_eq!(world.status().reason.as_deref(), Some(reason));
-
-        let lost = world.wanted(Role::Collector).remove(0);
-        world.pods.remove(&lost);
-        world.settle();
-        assert!(!world.pods.contains_key(&lost) && is_placed(&world));
-        assert_eq!(world.pods.len(), 4, "{api:?}");
-        assert!(world.pods.values().all(|pod| pod.in_gang), "{api:?}");
-        world.serve_gangs();
-        run(&mut world);
-        assert_eq!(readiness(&world).1, "AllReady");
-        // Of the floor two pods had nodes while the third was replaced.
-        assert_eq!(min_member(&world), Some(2));
-
-        world.gang.api = api;
-        world.suspend_and_settle();
-        assert!(world.status().scheduling.is_none());
-        world.job.spec.suspend = false;
-        world.settle();
-        let can_wait = api == OptionalApi::Forbidden;
-        assert_eq!(world.pods.len(), if can_wait { 0 } else { 4 });
-        assert!(world.pods.values().all(|pod| !pod.in_gang), "{api:?}");
-    }
-}
-
-#[test]
-fn gang_without_pods_ends_when_its_api_is_removed() {
-    let mut world = World::new(gang_job());
-    world.serve_gangs();
-    world.job.status = Some(world.compute_step().status);
-    assert!(world.status().scheduling.is_some());
-    world.gang.api = OptionalApi::NotServed;
-    world.settle();
-    assert!(world.status().scheduling.is_none());
-    assert_eq!(world.pods.len(), 4);
-    assert!(world.pods.values().all(|pod| !pod.in_gang));
-}
-
-#[test]
-fn unlisted_groups_are_a_reason_to_wait() {
-    let mut world = World::new(gang_job());
-    world.serve_gangs();
-    world.gang.api = OptionalApi::Unknown;
-    world.settle();
-    let message = "the PodGroups of the gang scheduler are not listed yet";
-    assert_eq!(readiness(&world), ("False", "GangWaiting", message));
-
-    // After a restart of the orchestrator.
-    let mut world = waiting();
-    let writes = world.status_writes;
-    world.gang.api = OptionalApi::Unknown;
-    world.gang.groups.clear();
-    world.settle();
-    assert_eq!(readiness(&world).2, "gang: 0 of 3 placed");
-    assert_eq!(world.status_writes, writes);
-}
-
-#[test]
 fn aggregator_of_another_scheduler_means_no_gang() {
     let gpus = json!({"limits": {"nvidia.com/gpu": "2"}});
     let learners = Job::test().learners_with(1, &gpus);
@@ -411,33 +297,10 @@ fn aggregator_of_another_scheduler_means_no_gang() {
     changed.aggregator = aggregator_with_scheduler("other");
     changed.settle();
     assert!(is_placed(&changed) && min_member(&changed) == Some(1));
-    assert_eq!(readiness(&changed).1, "NoGangScheduler");
-}
-
-#[test]
-fn job_waits_without_rights_for_groups() {
-    for api in [OptionalApi::Forbidden, OptionalApi::Unknown] {
-        let mut world = World::new(gang_job());
-        world.serve_gangs();
-        world.gang.api = api;
-        world.settle();
-        assert!(world.pods.is_empty(), "{api:?}");
-        if api == OptionalApi::Forbidden {
-            let (_, reason, message) = readiness(&world);
-            assert_eq!(reason, "GangForbidden");
-            let remedy = "run: kubectl di install --gang-scheduler=coscheduling";
-            assert!(message.ends_with(remedy), "{message}");
-        }
-
-        let mut world = placed();
-        world.gang.api = api;
-        let name = world.wanted(Role::Collector).remove(0);
-        world.pods.remove(&name);
-        world.settle();
-        wait(&mut world);
-        world.settle();
-        assert_eq!(world.pods.len(), 4, "{api:?}");
-    }
+    let (_, reason, message) = readiness(&changed);
+    assert_eq!(reason, "NoGangScheduler");
+    let kept = "spec.scheduling.gang does not apply to new pods: ";
+    assert!(message.starts_with(kept), "{message}");
 }
 
 #[test]

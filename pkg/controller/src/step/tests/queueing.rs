@@ -1,13 +1,11 @@
 //! Jobs in a queue of Kueue.
 
-use di_api::{
-    ConditionType, ElasticQueueing, Origin, Phase, QueueState, QueueingSpec, Role,
-    is_condition_true,
-};
+mod properties;
+
+use di_api::{ConditionType, Phase, QueueState, Role, is_condition_true};
 use di_cache::QueueApi;
 use di_fixtures::Job;
-use di_plan::{AggregatorTemplate, Request, plan_request};
-use proptest::{prelude::*, sample::select};
+use di_plan::{Request, plan_request};
 use serde_json::json;
 
 use super::{
@@ -37,7 +35,7 @@ fn waiting() -> World {
 }
 
 /// A cluster with Kueue and a running job.
-fn admitted() -> World {
+pub(super) fn admitted() -> World {
     let mut world = waiting();
     world.admit(BASE);
     run(&mut world);
@@ -45,7 +43,7 @@ fn admitted() -> World {
     world
 }
 
-fn run(world: &mut World) {
+pub(super) fn run(world: &mut World) {
     world.settle();
     run_active(world);
     world.settle();
@@ -82,13 +80,17 @@ fn request(world: &mut World, count: usize) -> Vec<String> {
     names
 }
 
-fn set_collectors(world: &mut World, count: i32) {
+pub(super) fn set_collectors(world: &mut World, count: i32) {
     world.job.spec.collector.as_mut().unwrap().replicas = count;
 }
 
 fn set_collector(world: &mut World, spec: &serde_json::Value) {
     let collector = world.job.spec.collector.as_mut().unwrap();
     collector.template = serde_json::from_value(json!({ "spec": spec })).unwrap();
+}
+
+fn container(cpus: &str) -> serde_json::Value {
+    json!({"name": "di-container", "image": "i", "resources": {"requests": {"cpu": cpus}}})
 }
 
 fn pod_sets(world: &World, name: &str) -> Vec<(String, i64)> {
@@ -278,7 +280,7 @@ fn removed_replica_returns_quota_once_its_pod_is_gone() {
 }
 
 #[test]
-fn suspended_job_gives_up_its_place() {
+fn suspended_job_returns_its_quota() {
     let mut world = admitted();
     world.suspend_and_settle();
     assert!(world.workload_names().is_empty());
@@ -534,158 +536,4 @@ fn learner_group_has_one_workload() {
         [BASE],
         "its quota suffices for the replacement"
     );
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Happening {
-    Admit(usize),
-    Evict(usize),
-    DeleteWorkload(usize),
-    RemoveTerminating,
-    Run,
-    Exit(usize, i32),
-    DeletePod(usize),
-    Request(usize),
-    SetCollectors(i32),
-    SetSuspended(bool),
-    SetCpus(&'static str),
-    SetAggregatorCpus(&'static str),
-    SetElastic(ElasticQueueing),
-    SetNodes(i32),
-    LoseStatus,
-}
-
-const CPUS: [&str; 3] = ["1", "2", "3"];
-
-fn container(cpus: &str) -> serde_json::Value {
-    json!({"name": "di-container", "image": "i", "resources": {"requests": {"cpu": cpus}}})
-}
-
-fn any_happening() -> impl Strategy<Value = Happening> {
-    let one = 0..8_usize;
-    prop_oneof![
-        6 => one.clone().prop_map(Happening::Admit),
-        3 => one.clone().prop_map(Happening::Evict),
-        1 => one.clone().prop_map(Happening::DeleteWorkload),
-        5 => Just(Happening::RemoveTerminating),
-        4 => Just(Happening::Run),
-        2 => (one.clone(), select(vec![0, 1])).prop_map(|(i, code)| Happening::Exit(i, code)),
-        2 => one.prop_map(Happening::DeletePod),
-        2 => (1..3_usize).prop_map(Happening::Request),
-        2 => (0..5).prop_map(Happening::SetCollectors),
-        1 => any::<bool>().prop_map(Happening::SetSuspended),
-        2 => select(CPUS.to_vec()).prop_map(Happening::SetCpus),
-        1 => select(CPUS.to_vec()).prop_map(Happening::SetAggregatorCpus),
-        1 => select(vec![ElasticQueueing::PerReplica, ElasticQueueing::Whole]).prop_map(Happening::SetElastic),
-        1 => (1..5).prop_map(Happening::SetNodes),
-        1 => Just(Happening::LoseStatus),
-    ]
-}
-
-fn pick(all: &[String], i: usize) -> Option<String> {
-    (!all.is_empty()).then(|| all[i % all.len()].clone())
-}
-
-fn apply(world: &mut World, happening: Happening) {
-    let workloads = |world: &World, admitted| -> Vec<String> {
-        let all = world
-            .queue
-            .workloads
-            .iter()
-            .filter(|w| w.has_quota() == admitted && !w.is_true("Finished"));
-        all.map(|w| w.name.clone()).collect()
-    };
-    let replicas = |world: &World| -> Vec<String> {
-        let pods = world
-            .pods
-            .values()
-            .filter(|pod| pod.is_active() && pod.role != Some(Role::Coordinator));
-        pods.map(|pod| pod.name.clone()).collect()
-    };
-    match happening {
-        Happening::Admit(i) => {
-            if let Some(name) = pick(&workloads(world, false), i) {
-                world.admit(&name);
-            }
-        }
-        Happening::Evict(i) => {
-            if let Some(name) = pick(&workloads(world, true), i) {
-                world.evict(&name, ["Preempted", "PodsReadyTimeout"][i % 2]);
-            }
-        }
-        Happening::DeleteWorkload(i) => {
-            if let Some(name) = pick(&workloads(world, true), i) {
-                world.delete_workload(&name);
-            }
-        }
-        Happening::RemoveTerminating => world.remove_terminating_pods(),
-        Happening::Run => run_active(world),
-        Happening::Exit(i, code) => {
-            if let Some(name) = pick(&replicas(world), i) {
-                world.exit(&name, code, "Ended");
-            }
-        }
-        Happening::DeletePod(i) => {
-            if let Some(name) = pick(&replicas(world), i) {
-                world.pods.get_mut(&name).unwrap().deleting = true;
-            }
-        }
-        Happening::Request(count) => {
-            if world.job.status.is_some() {
-                request(world, count);
-            }
-        }
-        Happening::SetCollectors(count) => set_collectors(world, count),
-        Happening::SetCpus(cpus) => {
-            set_collector(world, &json!({"containers": [container(cpus)]}));
-        }
-        Happening::SetAggregatorCpus(cpus) => {
-            world.aggregator = AggregatorTemplate::from_config(&json!({
-                "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
-                "metadata": {"name": "aggregator-config", "namespace": "rl"},
-                "spec": {"aggregator": {"template": {"spec": {"containers": [container(cpus)]}}}},
-            }));
-        }
-        Happening::SetElastic(elastic) => {
-            world.job.spec.queueing = Some(QueueingSpec {
-                elastic,
-                ..QueueingSpec::default()
-            });
-        }
-        Happening::SetNodes(gpus) => world.nodes = vec![node(gpus), node(4)],
-        Happening::SetSuspended(suspend) => world.job.spec.suspend = suspend,
-        Happening::LoseStatus => world.job.status = None,
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-    #[test]
-    fn no_pod_runs_without_quota(happenings in proptest::collection::vec(any_happening(), 1..40), has_group: bool) {
-        let mut world = World::new(if has_group { queued_job_with_group() } else { queued_job() });
-        world.serve_kueue();
-        for happening in happenings {
-            apply(&mut world, happening);
-            // Creates and returns of quota are checked when they are applied.
-            world.settle();
-        }
-        // In the end everything is admitted and runs.
-        world.job.spec.suspend = false;
-        world.job.spec.queueing = None;
-        for _ in 0..12 {
-            world.remove_terminating_pods();
-            world.settle();
-            for name in world.queue.workloads.iter().filter(|w| !w.has_quota()).map(|w| w.name.clone()).collect::<Vec<_>>() {
-                world.admit(&name);
-            }
-            world.now = world.now.checked_add(jiff::SignedDuration::from_secs(400)).unwrap();
-            world.settle();
-            apply(&mut world, Happening::Run);
-        }
-        world.settle();
-        let waiting = world.plan().iter().filter(|entry| entry.is_wanted() && !entry.done && !world.pods.contains_key(&entry.name));
-        prop_assert_eq!(waiting.count(), 0, "{:#?}", world.plan());
-        let declared = world.plan().iter().filter(|entry| entry.origin == Origin::Declared && entry.is_wanted());
-        prop_assert!(declared.count() > 0);
-    }
 }

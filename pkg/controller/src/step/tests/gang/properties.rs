@@ -1,4 +1,4 @@
-//! Properties of gangs after any sequence of happenings.
+//! Properties of gangs after any sequence of changes.
 
 use di_api::Role;
 use di_plan::PodPhase;
@@ -8,7 +8,7 @@ use super::{gang_job, is_placed, wait};
 use crate::step::tests::fake_cluster::World;
 
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum Change {
     /// The scheduler assigns nodes, of which this number is free.
     Schedule(usize),
     Run,
@@ -22,18 +22,18 @@ enum Happening {
     LoseStatus,
 }
 
-fn any_happening() -> impl Strategy<Value = Happening> {
+fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        6 => (0..8_usize).prop_map(Happening::Schedule),
-        4 => Just(Happening::Run),
-        3 => (0..8_usize, select(vec![0, 1])).prop_map(|(i, code)| Happening::Exit(i, code)),
-        3 => (0..8_usize).prop_map(Happening::DeletePod),
-        5 => Just(Happening::RemoveTerminating),
-        1 => Just(Happening::DeleteGroup),
-        3 => (0..5).prop_map(Happening::SetCollectors),
-        2 => (0..5).prop_map(Happening::SetMinCollectors),
-        2 => any::<bool>().prop_map(Happening::SetSuspended),
-        1 => Just(Happening::LoseStatus),
+        6 => (0..8_usize).prop_map(Change::Schedule),
+        4 => Just(Change::Run),
+        3 => (0..8_usize, select(vec![0, 1])).prop_map(|(i, code)| Change::Exit(i, code)),
+        3 => (0..8_usize).prop_map(Change::DeletePod),
+        5 => Just(Change::RemoveTerminating),
+        1 => Just(Change::DeleteGroup),
+        3 => (0..5).prop_map(Change::SetCollectors),
+        2 => (0..5).prop_map(Change::SetMinCollectors),
+        2 => any::<bool>().prop_map(Change::SetSuspended),
+        1 => Just(Change::LoseStatus),
     ]
 }
 
@@ -43,7 +43,7 @@ fn min_collectors(world: &mut World) -> &mut i32 {
     gang.min_collectors.as_mut().unwrap()
 }
 
-fn apply(world: &mut World, happening: Happening) {
+fn apply(world: &mut World, change: Change) {
     let replicas = |world: &World, is_on_node: bool| -> Vec<String> {
         let pods = world.pods.values();
         let pods = pods.filter(|pod| pod.is_active() && pod.role != Some(Role::Coordinator));
@@ -51,9 +51,9 @@ fn apply(world: &mut World, happening: Happening) {
         pods.map(|pod| pod.name.clone()).collect()
     };
     let pick = |all: &[String], i: usize| (!all.is_empty()).then(|| all[i % all.len()].clone());
-    match happening {
-        Happening::Schedule(free) => world.schedule(free),
-        Happening::Run => {
+    match change {
+        Change::Schedule(free) => world.schedule(free),
+        Change::Run => {
             let pods = world.pods.values();
             let pods = pods.filter(|pod| pod.is_active() && pod.is_on_node());
             let names: Vec<_> = pods.map(|pod| pod.name.clone()).collect();
@@ -61,31 +61,31 @@ fn apply(world: &mut World, happening: Happening) {
                 world.run(name);
             }
         }
-        Happening::Exit(i, code) => {
+        Change::Exit(i, code) => {
             if let Some(name) = pick(&replicas(world, true), i) {
                 world.exit(&name, code, "Ended");
             }
         }
-        Happening::DeletePod(i) => {
+        Change::DeletePod(i) => {
             if let Some(name) = pick(&replicas(world, false), i) {
                 world.pods.get_mut(&name).unwrap().deleting = true;
             }
         }
-        Happening::RemoveTerminating => world.remove_terminating_pods(),
-        Happening::DeleteGroup => world.gang.groups.clear(),
-        Happening::SetCollectors(count) => {
+        Change::RemoveTerminating => world.remove_terminating_pods(),
+        Change::DeleteGroup => world.gang.groups.clear(),
+        Change::SetCollectors(count) => {
             let collectors = world.job.spec.collector.as_mut().unwrap();
             collectors.replicas = count;
             let min_collectors = min_collectors(world);
             *min_collectors = (*min_collectors).min(count);
         }
-        Happening::SetMinCollectors(count) => {
+        Change::SetMinCollectors(count) => {
             let collectors = world.job.spec.collector.as_ref().unwrap();
             let count = count.min(collectors.replicas);
             *min_collectors(world) = count;
         }
-        Happening::SetSuspended(suspend) => world.job.spec.suspend = suspend,
-        Happening::LoseStatus => world.job.status = None,
+        Change::SetSuspended(suspend) => world.job.spec.suspend = suspend,
+        Change::LoseStatus => world.job.status = None,
     }
 }
 
@@ -109,11 +109,11 @@ fn check_group(world: &World) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn gang_can_always_be_placed(happenings in proptest::collection::vec(any_happening(), 1..40)) {
+    fn gang_can_always_be_placed(changes in proptest::collection::vec(any_change(), 1..40)) {
         let mut world = World::new(gang_job());
         world.serve_gangs();
-        for happening in happenings {
-            apply(&mut world, happening);
+        for change in changes {
+            apply(&mut world, change);
             // The order of creates is checked when they are applied.
             world.settle();
             check_group(&world);
@@ -125,7 +125,7 @@ proptest! {
             wait(&mut world);
             world.settle();
             world.schedule(99);
-            apply(&mut world, Happening::Run);
+            apply(&mut world, Change::Run);
         }
         world.settle();
         let wanted = world.plan().iter().filter(|entry| entry.is_wanted() && !entry.done);
