@@ -4,6 +4,10 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 RELEASE := $(CARGO_TARGET_DIR)/release
 IMAGES := $(CARGO_TARGET_DIR)/images
+DIST := $(CARGO_TARGET_DIR)/dist
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Local images have the names of the release, as the manifests do. Nodes do not pull an image that is loaded.
+REGISTRY := ghcr.io/opendilab
 
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 180
@@ -12,8 +16,10 @@ CACHE_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator
 CARGO_FUZZ := $(CACHE_DIR)/cargo-fuzz
 MATURIN_VERSION := 1.16.0
 MATURIN := $(CACHE_DIR)/python/maturin-$(MATURIN_VERSION)
+CYCLONEDX_VERSION := 0.5.9
+CYCLONEDX := $(CACHE_DIR)/cargo-cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: help demo test lint unit test-faults test-newest-k8s selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin wheel install uninstall
+.PHONY: help demo test lint unit test-faults test-newest-k8s selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin wheel dist install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 18
@@ -94,8 +100,8 @@ binaries: ## Build the programs of the images, and the plugin
 
 images: binaries ## Build the images
 	@mkdir -p $(IMAGES)
-	@kind/build-image di-orchestrator:dev $(RELEASE)/di-orchestrator $(IMAGES)/di-orchestrator.tar
-	@kind/build-image di-worker:dev $(RELEASE)/di-worker $(IMAGES)/di-worker.tar
+	@kind/build-image $(REGISTRY)/di-orchestrator:v$(VERSION) $(RELEASE)/di-orchestrator $(IMAGES)/di-orchestrator.tar
+	@kind/build-image $(REGISTRY)/di-worker:v$(VERSION) $(RELEASE)/di-worker $(IMAGES)/di-worker.tar
 
 cluster: ## Start the cluster
 	@kind/up
@@ -110,11 +116,20 @@ plugin: ## Build the plugin
 	cargo build --release --locked -p kubectl-di
 
 wheel: $(MATURIN)/bin/maturin ## Build the Python package as a wheel in target/wheels
-	$< build --release --locked --manifest-path python/Cargo.toml --out $(CARGO_TARGET_DIR)/wheels
+	$< build --release --locked --out $(CARGO_TARGET_DIR)/wheels
 
 $(MATURIN)/bin/maturin:
 	python3 -m venv --clear $(MATURIN)
 	$(MATURIN)/bin/pip install --quiet --no-cache-dir maturin==$(MATURIN_VERSION)
+
+dist: images $(MATURIN)/bin/maturin $(CYCLONEDX)/bin/cargo-cyclonedx ## Build what a release publishes, except the plugin's archives, in target/dist
+	@rm -rf $(DIST)
+	$(MATURIN)/bin/maturin sdist --out $(DIST)
+	$(MATURIN)/bin/maturin build --release --locked --out $(DIST)
+	@CYCLONEDX=$(CYCLONEDX)/bin/cargo-cyclonedx packaging/dist $(IMAGES) $(DIST)
+
+$(CYCLONEDX)/bin/cargo-cyclonedx:
+	cargo install cargo-cyclonedx --version $(CYCLONEDX_VERSION) --locked --root $(CYCLONEDX)
 
 # Packages are built with this target, too: DESTDIR=... is the staging folder.
 install: binaries ## Install the plugin, its man pages and completions below PREFIX

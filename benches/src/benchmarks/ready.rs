@@ -109,9 +109,10 @@ fn is_ready(pod: &Pod) -> bool {
 
 /// A job whose coordinator and collectors only wait.
 fn job() -> Result<DIJob> {
+    let image = concat!("ghcr.io/opendilab/di-worker:v", env!("CARGO_PKG_VERSION"));
     let template = json!({
         "metadata": {"labels": {LABEL: "collector"}},
-        "spec": {"containers": [{"name": names::MAIN_CONTAINER, "image": "di-worker:dev", "args": ["hold"]}]},
+        "spec": {"containers": [{"name": names::MAIN_CONTAINER, "image": image, "args": ["hold"]}]},
     });
     let mut coordinator = template.clone();
     coordinator["metadata"] = json!({});

@@ -49,6 +49,7 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         Some(Orchestrator::Forbidden) => true,
         Some(Orchestrator::NotInstalled) | None => false,
     };
+    let release = found.and_then(Orchestrator::helm_release);
     let may_be_installed = !matches!(found, Some(Orchestrator::NotInstalled));
     let missing = namespace::find_missing(cluster).await;
     let namespace = match &missing {
@@ -56,26 +57,32 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         None => &cluster.namespace().name,
     };
     let mut checks: Vec<CheckResult<'_>> = vec![
-        with_name("definitions", crds::check_crds(cluster)),
+        with_name("definitions", crds::check_crds(cluster, release)),
         with_name(
             "webhooks",
-            webhooks::check_webhooks(cluster, namespace, may_be_installed),
+            webhooks::check_webhooks(cluster, namespace, may_be_installed, release),
         ),
         with_name("certificates", certificates::check_certificates(cluster)),
     ];
     if is_full {
         checks.push(with_name("leader", leader::check_leader(cluster)));
-        checks.push(with_name("endpoint", endpoint::check_endpoint(cluster)));
+        checks.push(with_name(
+            "endpoint",
+            endpoint::check_endpoint(cluster, release),
+        ));
         checks.push(with_name(
             "aggregators",
             aggregators::check_aggregator_config(cluster),
         ));
-        checks.push(with_name("kueue", kueue::check_kueue(cluster)));
+        checks.push(with_name("kueue", kueue::check_kueue(cluster, release)));
     }
     if let Some(Orchestrator::Installed(installed)) = found
         && let Some(scheduler) = &installed.gang_scheduler
     {
-        checks.push(with_name("gang", gang::check_gang(cluster, scheduler)));
+        checks.push(with_name(
+            "gang",
+            gang::check_gang(cluster, scheduler, release),
+        ));
     }
     if missing.is_none() {
         checks.push(with_name(

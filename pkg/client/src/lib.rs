@@ -28,6 +28,7 @@ pub use doctor::{
 pub use error::{Error, Rejected, Result};
 pub use install::{
     apply::{AppliedObject, ApplyOptions, apply_object},
+    helm::HelmRelease,
     install_objects::{
         IMAGE, InstallOptions, InstallVariant, VERSION, gang_objects, gang_permissions,
         install_objects, kueue_objects,

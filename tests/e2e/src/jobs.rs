@@ -8,11 +8,14 @@ use tokio::io::AsyncReadExt;
 
 use crate::{Namespace, dry_run, eventually};
 
+/// The image of `di-worker`.
+pub const WORKER_IMAGE: &str = concat!("ghcr.io/opendilab/di-worker:v", env!("CARGO_PKG_VERSION"));
+
 /// A container that runs `di-worker` with these arguments.
 pub fn container(args: &[&str]) -> serde_json::Value {
     serde_json::json!({
         "name": names::MAIN_CONTAINER,
-        "image": "di-worker:dev",
+        "image": WORKER_IMAGE,
         "args": args,
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
     })

@@ -22,9 +22,9 @@ pub use doc_commands::{Block, Rule, Step, blocks, is_as_shown, steps};
 pub use endpoint::{Endpoint, Reply, is_ready, send_http};
 pub use eventually::{eventually, eventually_within};
 pub use jobs::{
-    MISNAMED_MESSAGE, container, exec, exec_command, idle_job, is_running, job, logs, logs_so_far,
-    main_container, misnamed_job, owned_pods, owned_services, pod_spec, pod_template, status,
-    wait_for_webhook_rejection,
+    MISNAMED_MESSAGE, WORKER_IMAGE, container, exec, exec_command, idle_job, is_running, job, logs,
+    logs_so_far, main_container, misnamed_job, owned_pods, owned_services, pod_spec, pod_template,
+    status, wait_for_webhook_rejection,
 };
 pub use namespace::{Namespace, client, dry_run};
 pub use phases::{Phases, wait_for_phase};

@@ -22,7 +22,10 @@ use crate::{
 /// kubectl di upgrade with the same flags.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Install the orchestrator, with an image from a registry that the cluster can reach
+  # Install the orchestrator, with the released image of this plugin's version
+  kubectl di install
+
+  # Use an image from another registry
   kubectl di install --image registry.example.com/di-orchestrator:v0.1.0
 
   # Print the objects that would be applied, without a cluster
@@ -65,6 +68,7 @@ impl Install {
         }
         let cluster = globals.connect().await?;
         if let Orchestrator::Installed(installed) = find_orchestrator(&cluster).await? {
+            self.setup.check_manager(&installed)?;
             let already = format!(
                 "DI Orchestrator {} is already installed in this cluster",
                 version_text(&installed)

@@ -6,9 +6,14 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
+<<<<<<< ours
     AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangScheduler, GangSetting,
     apply_object, delete_leftover, gang_permissions, wait_for_crd, wait_for_rollout,
     wait_for_webhooks,
+=======
+    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangSetting, Installed,
+    apply_object, wait_for_crd, wait_for_rollout, wait_for_webhooks,
+>>>>>>> theirs
 };
 use serde_json::Value;
 
@@ -65,6 +70,19 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Rejects a change of an orchestrator that Helm manages: the next `helm upgrade` would revert
+    /// it.
+    pub fn check_manager(&self, installed: &Installed) -> Result<()> {
+        let Some(release) = &installed.helm_release else {
+            return Ok(());
+        };
+        let scheduler = self.gang_scheduler.as_ref().map(ToString::to_string);
+        bail!(
+            "Helm manages the orchestrator; to upgrade it: {}",
+            release.upgrade_command(self.kueue, scheduler.as_deref())
+        )
+    }
+
     /// Prints the objects that would be applied; needs no cluster.
     pub fn print_manifests(&self, objects: Vec<Value>, out: &mut impl Write) -> Result<()> {
         let mut printer = Printer::new(&self.output, self.dry_run);

@@ -4,12 +4,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_api::{Phase, names};
 use di_client::{
     Cluster, Deadline, DryRun, InstallVariant, Job, Leftovers, ObjectRef, delete_leftover,
-    find_leftovers, wait_for_deletion,
+    find_leftovers, find_orchestrator, wait_for_deletion,
 };
 
 use crate::{
@@ -68,6 +68,12 @@ impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         check_system_namespace(globals)?;
         let cluster = globals.connect().await?;
+        if let Some(release) = find_orchestrator(&cluster).await?.helm_release() {
+            bail!(
+                "Helm manages the orchestrator; to uninstall it: {}",
+                release.uninstall_command()
+            );
+        }
         let found = find_leftovers(&cluster).await?;
         ensure!(
             !found.is_empty(),

@@ -56,6 +56,7 @@ impl Upgrade {
                 )
             }
         };
+        self.setup.check_manager(&found)?;
         self.check_version(&found)?;
         let image = match &self.setup.image {
             Some(image) => image,

@@ -223,6 +223,7 @@ async fn orchestrator_is_installed_upgraded_and_uninstalled() {
     // The pods do not become ready, so the upgrade times out.
     roll_out(&plugin, 1).await;
     assert_call!("upgrade_times_out", plugin, ["upgrade", "--timeout=1s"]);
+    managed_by_helm(&plugin).await;
     changed_by_others(&plugin).await;
     removed(&plugin).await;
 }
@@ -243,6 +244,30 @@ async fn name_the_usual_port(plugin: &Plugin) {
         .unwrap();
 }
 
+/// The plugin does not change an installation of Helm, but names the commands that do.
+async fn managed_by_helm(plugin: &Plugin) {
+    let metadata = |manager: Option<&str>, release: Option<&str>| {
+        json!({"metadata": {
+            "labels": {"app.kubernetes.io/managed-by": manager},
+            "annotations": {
+                "meta.helm.sh/release-name": release,
+                "meta.helm.sh/release-namespace": release.map(|_| "di-system"),
+            },
+        }})
+    };
+    change(plugin, "helm", metadata(Some("Helm"), Some("rl"))).await;
+    let calls: [&[&str]; 5] = [
+        &["install", "--kueue"],
+        &["upgrade"],
+        &["upgrade", "--gang-scheduler=volcano", "--dry-run=client"],
+        &["uninstall", "--dry-run=client"],
+        &["uninstall", "--delete-jobs", "--yes"],
+    ];
+    let session = plugin.session(&calls).await;
+    insta::assert_snapshot!("managed_by_helm", plugin.normalize_versions(&session));
+    change(plugin, "helm", metadata(None, None)).await;
+}
+
 async fn changed_by_others(plugin: &Plugin) {
     let image = |image| {
         json!({"spec": {"template": {"spec": {"containers": [
@@ -253,12 +278,13 @@ async fn changed_by_others(plugin: &Plugin) {
         field_manager: Some("kubectl-set".to_owned()),
         ..PatchParams::default()
     };
-    let mirror = Patch::Strategic(image("mirror/di-orchestrator:dev"));
+    let mirror = Patch::Strategic(image("mirror/di-orchestrator:v0.1.0"));
     let api = deployments(plugin);
     api.patch("di-webhook", &params, &mirror).await.unwrap();
     let upgrade = ["upgrade", "--wait=false"];
     assert_call!("upgrade_of_a_mirror", plugin, upgrade);
-    let ours = [&upgrade[..], &["--image=di-orchestrator:dev"]].concat();
+    let image = format!("--image={}", di_client::IMAGE);
+    let ours = [&upgrade[..], &[image.as_str()]].concat();
     assert_call!("upgrade_in_conflict", plugin, ours);
     let forced = [&ours[..], &["--force-conflicts"]].concat();
     succeeded(&plugin.run(&forced).await);

@@ -3,28 +3,32 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, error::Error as KubeError};
 
 use super::finding::Finding;
-use crate::{Cluster, Result, install::versions};
+use crate::{
+    Cluster, HelmRelease, Result,
+    install::{helm::repair_remedy, versions},
+};
 
 const CHECK: &str = "definitions";
-const REMEDY: &str = "run kubectl di install, or kubectl di upgrade if it is installed already";
 
 /// Checks that both CustomResourceDefinitions exist and serve both versions.
-pub(super) async fn check_crds(cluster: &Cluster) -> Result<Vec<Finding>> {
+pub(super) async fn check_crds(
+    cluster: &Cluster,
+    release: Option<&HelmRelease>,
+) -> Result<Vec<Finding>> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let mut findings = Vec::new();
     for expected in di_api::crds() {
         let name = expected.metadata.name.unwrap_or_default();
         match api.get_opt(&name).await {
-            Ok(Some(found)) => findings.push(crd_finding(&name, &found)),
+            Ok(Some(found)) => findings.push(crd_finding(&name, &found, release)),
             Ok(None) => {
                 let missing = format!("CustomResourceDefinition {name} does not exist");
-                findings.push(Finding::error(CHECK, missing).with_remedy(REMEDY));
+                findings.push(Finding::error(CHECK, missing).with_remedy(repair_remedy(release)));
             }
             // Every authenticated user may use discovery.
             Err(KubeError::Api(status)) if status.is_forbidden() => {
-                return Ok(vec![discovery_finding(
-                    &versions::served_api_versions(cluster).await?,
-                )]);
+                let served = versions::served_api_versions(cluster).await?;
+                return Ok(vec![versions_finding(names::GROUP, &served, release)]);
             }
             Err(error) => return Err(cluster.convert_error(error)),
         }
@@ -32,7 +36,11 @@ pub(super) async fn check_crds(cluster: &Cluster) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn crd_finding(name: &str, found: &CustomResourceDefinition) -> Finding {
+fn crd_finding(
+    name: &str,
+    found: &CustomResourceDefinition,
+    release: Option<&HelmRelease>,
+) -> Finding {
     let conditions = found.status.as_ref().and_then(|s| s.conditions.as_ref());
     let established = conditions
         .into_iter()
@@ -47,14 +55,10 @@ fn crd_finding(name: &str, found: &CustomResourceDefinition) -> Finding {
     }
     let served = found.spec.versions.iter().filter(|version| version.served);
     let served: Vec<_> = served.map(|version| version.name.clone()).collect();
-    versions_finding(name, &served)
+    versions_finding(name, &served, release)
 }
 
-fn discovery_finding(served: &[String]) -> Finding {
-    versions_finding(names::GROUP, served)
-}
-
-fn versions_finding(subject: &str, served: &[String]) -> Finding {
+fn versions_finding(subject: &str, served: &[String], release: Option<&HelmRelease>) -> Finding {
     let missing: Vec<_> = [names::VERSION, names::LEGACY_VERSION]
         .into_iter()
         .filter(|version| !served.iter().any(|one| one == version))
@@ -66,6 +70,6 @@ fn versions_finding(subject: &str, served: &[String]) -> Finding {
             CHECK,
             format!("{subject} does not serve {}", missing.join(", ")),
         )
-        .with_remedy(REMEDY)
+        .with_remedy(repair_remedy(release))
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn check_deployment(found: &Orchestrator, plugin: &str) -> Vec<Findin
             let mut findings = vec![readiness_finding(installed)];
             if let Some(version) = &installed.version
                 && let Ok(plugin) = Version::parse(plugin)
-                && let Some(skew) = versions::version_skew(&plugin, version)
+                && let Some(skew) =
+                    versions::version_skew(&plugin, version, installed.helm_release.as_ref())
             {
                 let (message, remedy) = skew;
                 findings.push(Finding::warning(CHECK, message).with_remedy(remedy));
@@ -77,6 +78,7 @@ mod tests {
             images: vec!["di".to_owned()],
             variant: InstallVariant::Full,
             gang_scheduler: None,
+            helm_release: None,
             wanted: 2,
             ready,
         }))

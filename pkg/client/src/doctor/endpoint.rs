@@ -6,12 +6,15 @@ use k8s_openapi::api::{
 use kube::{Api, api::ListParams, error::Error as KubeError};
 
 use super::finding::Finding;
-use crate::{Cluster, Result};
+use crate::{Cluster, HelmRelease, Result, install::helm::upgrade_command};
 
 const CHECK: &str = "endpoint";
 
 /// Checks that a ready pod serves the replica endpoint.
-pub(super) async fn check_endpoint(cluster: &Cluster) -> Result<Vec<Finding>> {
+pub(super) async fn check_endpoint(
+    cluster: &Cluster,
+    release: Option<&HelmRelease>,
+) -> Result<Vec<Finding>> {
     let client = || cluster.client.clone();
     let services: Api<Service> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
     let found = services.get_opt(names::SERVER_SERVICE).await;
@@ -20,9 +23,8 @@ pub(super) async fn check_endpoint(cluster: &Cluster) -> Result<Vec<Finding>> {
         .is_none()
     {
         let missing = format!("Service {} does not exist", names::SERVER_SERVICE);
-        return Ok(vec![
-            Finding::error(CHECK, missing).with_remedy("run kubectl di upgrade"),
-        ]);
+        let remedy = format!("run {}", upgrade_command(release));
+        return Ok(vec![Finding::error(CHECK, missing).with_remedy(remedy)]);
     }
     let slices: Api<EndpointSlice> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
     let label = format!("kubernetes.io/service-name={}", names::SERVER_SERVICE);

@@ -4,7 +4,10 @@ use super::{
     access::{Permission, Subject, find_refused},
     finding::Finding,
 };
-use crate::{Cluster, Result, install::versions};
+use crate::{
+    Cluster, HelmRelease, Result,
+    install::{helm::gang_command, versions},
+};
 
 const CHECK: &str = "gang";
 /// Some verbs of the ClusterRole. Who has these has the others too.
@@ -12,10 +15,15 @@ const VERBS: [&str; 3] = ["create", "patch", "delete"];
 
 /// Checks whether the cluster serves the groups of the gang scheduler, and whether the orchestrator
 /// may use them.
-pub(super) async fn check_gang(cluster: &Cluster, scheduler: &str) -> Result<Vec<Finding>> {
+pub(super) async fn check_gang(
+    cluster: &Cluster,
+    scheduler: &str,
+    release: Option<&HelmRelease>,
+) -> Result<Vec<Finding>> {
     let Ok(scheduler) = scheduler.parse::<GangScheduler>() else {
         let message = format!("the orchestrator has the unknown gang scheduler {scheduler}");
-        let remedy = "set another one: kubectl di install --gang-scheduler=SCHEDULER";
+        let command = gang_command(release, "SCHEDULER");
+        let remedy = format!("set another one: {command}");
         return Ok(vec![Finding::error(CHECK, message).with_remedy(remedy)]);
     };
     let Some(kind) = scheduler.group_kind() else {
@@ -29,15 +37,20 @@ pub(super) async fn check_gang(cluster: &Cluster, scheduler: &str) -> Result<Vec
             GroupKind::KIND,
             kind.api_version()
         );
-        let remedy = "install the scheduler, or run kubectl di install --gang-scheduler=none";
+        let command = gang_command(release, "none");
+        let remedy = format!("install the scheduler, or run {command}");
         return Ok(vec![Finding::warning(CHECK, message).with_remedy(remedy)]);
     }
     let permissions = VERBS.map(|verb| Permission::new(verb, (group, GroupKind::PLURAL, "")));
     let refused = find_refused(cluster, Subject::Orchestrator, &permissions).await?;
-    Ok(vec![permission_finding(&scheduler, &refused)])
+    Ok(vec![permission_finding(&scheduler, &refused, release)])
 }
 
-fn permission_finding(scheduler: &GangScheduler, refused: &[Permission]) -> Finding {
+fn permission_finding(
+    scheduler: &GangScheduler,
+    refused: &[Permission],
+    release: Option<&HelmRelease>,
+) -> Finding {
     if refused.is_empty() {
         let message = format!(
             "the scheduler is {scheduler}, its API is served and the orchestrator may use it"
@@ -49,9 +62,8 @@ fn permission_finding(scheduler: &GangScheduler, refused: &[Permission]) -> Find
         "the scheduler is {scheduler}, but the orchestrator may not {}",
         refused.join(", ")
     );
-    Finding::warning(CHECK, message).with_remedy(format!(
-        "so that gangs can start, run kubectl di install --gang-scheduler={scheduler}"
-    ))
+    let command = gang_command(release, &scheduler.to_string());
+    Finding::warning(CHECK, message).with_remedy(format!("so that gangs can start, run {command}"))
 }
 
 #[cfg(test)]
@@ -63,7 +75,7 @@ mod tests {
     const KIND: &str = GroupKind::KIND;
 
     async fn check(cluster: &Cluster, scheduler: &str) -> Finding {
-        let mut found = check_gang(cluster, scheduler).await.unwrap();
+        let mut found = check_gang(cluster, scheduler, None).await.unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
     }

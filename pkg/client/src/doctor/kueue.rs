@@ -4,10 +4,16 @@ use super::{
     access::{Permission, Subject, find_refused},
     finding::Finding,
 };
-use crate::{Cluster, Error, Job, JobQuery, Result, install::versions, list_jobs};
+use crate::{
+    Cluster, Error, HelmRelease, Job, JobQuery, Result,
+    install::{
+        helm::{kueue_command, upgrade_command},
+        versions,
+    },
+    list_jobs,
+};
 
 const CHECK: &str = "kueue";
-const REMEDY: &str = "so that jobs can be queued, run kubectl di install --kueue";
 /// The versions of Kueue's API that the orchestrator can use, preferred version first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
@@ -20,7 +26,10 @@ const PERMISSIONS: [Permission; 3] = [
 
 /// Checks the permissions of the orchestrator to use Kueue; if Kueue is not served, that no job
 /// needs it.
-pub(super) async fn check_kueue(cluster: &Cluster) -> Result<Vec<Finding>> {
+pub(super) async fn check_kueue(
+    cluster: &Cluster,
+    release: Option<&HelmRelease>,
+) -> Result<Vec<Finding>> {
     let served = versions::served_versions(cluster, names::kueue::GROUP).await?;
     if served.is_empty() {
         let jobs = list_jobs_with_queue(cluster).await?;
@@ -35,11 +44,14 @@ pub(super) async fn check_kueue(cluster: &Cluster) -> Result<Vec<Finding>> {
             served.join(", "),
             VERSIONS.join(" or ")
         );
-        let remedy = "install a version of Kueue that serves one of them, or upgrade the orchestrator: kubectl di upgrade";
+        let remedy = format!(
+            "install a version of Kueue that serves one of them, or upgrade the orchestrator: {}",
+            upgrade_command(release)
+        );
         return Ok(vec![Finding::warning(CHECK, message).with_remedy(remedy)]);
     };
     let refused = find_refused(cluster, Subject::Orchestrator, &PERMISSIONS).await?;
-    Ok(vec![permission_finding(version, &refused)])
+    Ok(vec![permission_finding(version, &refused, release)])
 }
 
 /// Lists the jobs with the label of a queue that have not ended, in all namespaces that the user may
@@ -84,7 +96,11 @@ fn not_served_finding(jobs: &[Job]) -> Option<Finding> {
     Some(Finding::warning(CHECK, message).with_remedy(remedy))
 }
 
-fn permission_finding(version: &str, refused: &[Permission]) -> Finding {
+fn permission_finding(
+    version: &str,
+    refused: &[Permission],
+    release: Option<&HelmRelease>,
+) -> Finding {
     if refused.is_empty() {
         let message = format!("Kueue {version} is served and the orchestrator may use it");
         return Finding::ok(CHECK, message);
@@ -94,7 +110,9 @@ fn permission_finding(version: &str, refused: &[Permission]) -> Finding {
         "Kueue {version} is served, but the orchestrator may not {}",
         refused.join(", ")
     );
-    Finding::warning(CHECK, message).with_remedy(REMEDY)
+    let command = kueue_command(release);
+    Finding::warning(CHECK, message)
+        .with_remedy(format!("so that jobs can be queued, run {command}"))
 }
 
 #[cfg(test)]
@@ -147,7 +165,7 @@ mod tests {
             job("eval", "team-a", "Running"),
         ];
         let cluster = mock_jobs(move |_| list_of(&jobs));
-        let found = check_kueue(&cluster).await.unwrap();
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].state, FindingState::Warning);
         assert_eq!(
@@ -167,23 +185,24 @@ mod tests {
                 Reply::error(403, "forbidden")
             }
         });
-        let found = check_kueue(&cluster).await.unwrap();
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert!(found[0].message.ends_with(": rl/train"), "{found:?}");
     }
 
     #[tokio::test]
     async fn cluster_without_kueue_and_without_jobs_needs_nothing() {
-        let found = check_kueue(&mock_jobs(|_| list_of(&[]))).await.unwrap();
+        let cluster = mock_jobs(|_| list_of(&[]));
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert!(found.is_empty(), "{found:?}");
         let cluster = mock_jobs(|_| Reply::error(404, "not found"));
-        let found = check_kueue(&cluster).await.unwrap();
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert!(found.is_empty(), "no definition of jobs: {found:?}");
     }
 
     #[tokio::test]
     async fn missing_permissions_are_a_warning_with_the_command() {
         let cluster = mock_kueue(&["v1beta1", "v1beta2"], &["create", "get"]);
-        let found = check_kueue(&cluster).await.unwrap();
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].state, FindingState::Warning);
         assert_eq!(
@@ -197,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn kueue_with_permissions_is_ok() {
         let cluster = mock_kueue(&["v1beta1"], &["create", "get", "patch"]);
-        let found = check_kueue(&cluster).await.unwrap();
+        let found = check_kueue(&cluster, None).await.unwrap();
         let ok = Finding::ok(
             CHECK,
             "Kueue v1beta1 is served and the orchestrator may use it",
@@ -207,7 +226,8 @@ mod tests {
 
     #[tokio::test]
     async fn kueue_of_an_unknown_version_is_reported() {
-        let found = check_kueue(&mock_kueue(&["v2"], &[])).await.unwrap();
+        let cluster = mock_kueue(&["v2"], &[]);
+        let found = check_kueue(&cluster, None).await.unwrap();
         assert_eq!(
             found[0].message,
             "Kueue serves v2, but this orchestrator needs v1beta2 or v1beta1"

@@ -4,7 +4,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 
 use super::finding::{Finding, FindingState};
-use crate::{Cluster, Error, Result, WebhookState, probe_webhooks};
+use crate::{
+    Cluster, Error, HelmRelease, Result, WebhookState, install::helm::repair_remedy, probe_webhooks,
+};
 
 const CHECK: &str = "webhooks";
 /// Name of both webhook configurations.
@@ -15,9 +17,10 @@ pub(super) async fn check_webhooks(
     cluster: &Cluster,
     namespace: &str,
     installed: bool,
+    release: Option<&HelmRelease>,
 ) -> Result<Vec<Finding>> {
     let (configured, probed) = futures::join!(
-        configuration_findings(cluster),
+        configuration_findings(cluster, release),
         probe_webhooks(cluster, namespace)
     );
     let mut findings = match configured {
@@ -25,7 +28,7 @@ pub(super) async fn check_webhooks(
         Err(error) => vec![Finding::from_error(CHECK, &error)],
     };
     match probed {
-        Ok(probed) => findings.push(reachability_finding(probed, installed)),
+        Ok(probed) => findings.push(reachability_finding(probed, installed, release)),
         // The check of the CustomResourceDefinitions reports it.
         Err(Error::NoSuchResource { .. }) => {}
         Err(error) => findings.push(Finding::from_error(CHECK, &error)),
@@ -33,7 +36,10 @@ pub(super) async fn check_webhooks(
     Ok(findings)
 }
 
-async fn configuration_findings(cluster: &Cluster) -> Result<Vec<Finding>> {
+async fn configuration_findings(
+    cluster: &Cluster,
+    release: Option<&HelmRelease>,
+) -> Result<Vec<Finding>> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
     let (mutating, validating) = futures::join!(
@@ -49,22 +55,23 @@ async fn configuration_findings(cluster: &Cluster) -> Result<Vec<Finding>> {
     .into_iter()
     .filter(|(_, missing)| *missing)
     .map(|(kind, _)| Finding::error(CHECK, format!("{kind} {CONFIGURATION} does not exist")))
-    .map(|finding| {
-        finding
-            .with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already")
-    })
+    .map(|finding| finding.with_remedy(repair_remedy(release)))
     .collect();
     Ok(missing)
 }
 
-fn reachability_finding(state: WebhookState, installed: bool) -> Finding {
+fn reachability_finding(
+    state: WebhookState,
+    installed: bool,
+    release: Option<&HelmRelease>,
+) -> Finding {
     match state {
         WebhookState::Reachable => Finding::ok(CHECK, "the API server reaches the webhooks"),
         WebhookState::NotCalled => Finding::error(
             CHECK,
             "the API server does not call the webhooks, so invalid jobs are accepted",
         )
-        .with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already"),
+        .with_remedy(repair_remedy(release)),
         WebhookState::Unreachable(why) if installed => {
             let message = format!("DIJobs cannot be created or changed: {why}");
             Finding::error(CHECK, message).with_remedy(
@@ -91,14 +98,15 @@ mod tests {
     #[test]
     fn only_reachable_webhooks_are_ok() {
         assert_eq!(
-            reachability_finding(WebhookState::Reachable, true).state,
+            reachability_finding(WebhookState::Reachable, true, None).state,
             FindingState::Ok
         );
         assert_eq!(
-            reachability_finding(WebhookState::NotCalled, true).state,
+            reachability_finding(WebhookState::NotCalled, true, None).state,
             FindingState::Error
         );
-        let away = reachability_finding(WebhookState::Unreachable("refused".to_owned()), false);
+        let unreachable = WebhookState::Unreachable("refused".to_owned());
+        let away = reachability_finding(unreachable, false, None);
         assert!(away.message.ends_with("changed: refused"), "{away:?}");
         assert!(away.remedy.unwrap().contains("kubectl di install"));
     }

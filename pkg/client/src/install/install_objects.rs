@@ -33,12 +33,11 @@ pub struct InstallOptions {
 /// Version of the orchestrator that this library installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The default image of the manifests.
-pub const IMAGE: &str = match option_env!("DI_ORCHESTRATOR_IMAGE") {
-    Some(image) => image,
-    None => MANIFEST_IMAGE,
-};
-const MANIFEST_IMAGE: &str = "di-orchestrator:dev";
+/// The released image of this version, which the manifests name.
+pub const IMAGE: &str = concat!(
+    "ghcr.io/opendilab/di-orchestrator:v",
+    env!("CARGO_PKG_VERSION")
+);
 
 macro_rules! manifest {
     ($file:literal) => {
@@ -165,7 +164,7 @@ fn install_rank(object: &Value) -> usize {
 
 fn set_image(object: &mut Value, image: &str) {
     for container in containers_of(object) {
-        if container["image"] == MANIFEST_IMAGE {
+        if container["image"] == IMAGE {
             container["image"] = image.into();
         }
     }
@@ -223,7 +222,7 @@ mod tests {
             let text = std::fs::read_to_string(path.join(file)).unwrap();
             let written = manifest::parse(file, &text).unwrap().documents;
             let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
-            let made = install_objects(&with_variant(variant), MANIFEST_IMAGE).unwrap();
+            let made = install_objects(&with_variant(variant), IMAGE).unwrap();
             // Both with the numbers of a manifest: 0 instead of 0.0.
             let made = manifest::parse("", &json!({"kind": "List", "items": made}).to_string());
             let mut made: Vec<_> = made
@@ -244,10 +243,14 @@ mod tests {
     #[test]
     fn manifests_have_version_of_crate() {
         for variant in [InstallVariant::Full, InstallVariant::WebhookOnly] {
-            let objects = install_objects(&with_variant(variant), MANIFEST_IMAGE).unwrap();
-            let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+            let objects = install_objects(&with_variant(variant), IMAGE).unwrap();
+            let mut deployments = objects.into_iter().filter(|o| o["kind"] == "Deployment");
+            let mut deployment = deployments.next().unwrap();
             let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
             assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
+            for container in containers_of(&mut deployment) {
+                assert_eq!(container["image"], IMAGE, "see manifests/*/deployment.yaml");
+            }
         }
     }
 
@@ -287,13 +290,13 @@ mod tests {
             kueue: true,
             ..InstallOptions::default()
         };
-        let objects = install_objects(&options, MANIFEST_IMAGE).unwrap();
+        let objects = install_objects(&options, IMAGE).unwrap();
         let pods = objects.iter().position(|one| one["kind"] == "Deployment");
         for object in &kueue {
             let at = objects.iter().position(|one| one == object);
             assert!(at.is_some() && at < pods, "{object}");
         }
-        let without = install_objects(&InstallOptions::default(), MANIFEST_IMAGE).unwrap();
+        let without = install_objects(&InstallOptions::default(), IMAGE).unwrap();
         assert_eq!(without.len() + kueue.len(), objects.len());
     }
 

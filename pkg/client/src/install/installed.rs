@@ -4,7 +4,10 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container, rbac::v1::Clus
 use kube::{Api, error::Error as KubeError};
 use semver::Version;
 
-use super::install_objects::{GANG_VARIABLE, InstallVariant, MANAGER};
+use super::{
+    helm::HelmRelease,
+    install_objects::{GANG_VARIABLE, InstallVariant, MANAGER},
+};
 use crate::{Cluster, Result};
 
 /// Label of the Deployment with the version of the orchestrator.
@@ -35,6 +38,8 @@ pub struct Installed {
     pub variant: InstallVariant,
     /// The gang scheduler as it is set, possibly one that is unknown to this version.
     pub gang_scheduler: Option<String>,
+    /// The release of Helm that manages it, if any.
+    pub helm_release: Option<HelmRelease>,
     /// Desired replicas.
     pub wanted: i32,
     /// Ready replicas.
@@ -61,8 +66,19 @@ pub async fn has_kueue_permissions(cluster: &Cluster) -> Result<bool> {
     Ok(role.is_some())
 }
 
+impl Orchestrator {
+    /// The release of Helm that manages the orchestrator, if any.
+    pub fn helm_release(&self) -> Option<&HelmRelease> {
+        match self {
+            Self::Installed(installed) => installed.helm_release.as_ref(),
+            Self::NotInstalled | Self::Forbidden => None,
+        }
+    }
+}
+
 impl From<Deployment> for Installed {
     fn from(deployment: Deployment) -> Self {
+        let helm_release = HelmRelease::of_object(&deployment.metadata);
         let labels = deployment.metadata.labels.unwrap_or_default();
         let ready = deployment.status.and_then(|status| status.ready_replicas);
         let containers = deployment.spec.template.spec.unwrap_or_default().containers;
@@ -86,6 +102,7 @@ impl From<Deployment> for Installed {
                 InstallVariant::WebhookOnly
             },
             gang_scheduler,
+            helm_release,
             wanted: deployment.spec.replicas.unwrap_or(1),
             ready: ready.unwrap_or(0),
         }

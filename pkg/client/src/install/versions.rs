@@ -5,6 +5,7 @@ use kube::{
 };
 use semver::Version;
 
+use super::helm::{HelmRelease, upgrade_command};
 use crate::{Cluster, Orchestrator, Result, find_orchestrator};
 
 /// Versions of the parts that run in a cluster.
@@ -78,11 +79,12 @@ async fn find_group(cluster: &Cluster, group: &str) -> Result<Option<ApiGroup>> 
 
 /// Describes unsupported version differences and their remedies. Empty without differences.
 pub fn skew_messages(plugin: &str, found: &Versions) -> Vec<String> {
+    let release = found.orchestrator.helm_release();
     let mut messages = Vec::new();
     if let Orchestrator::Installed(installed) = &found.orchestrator
         && let (Ok(plugin), Some(orchestrator)) = (Version::parse(plugin), &installed.version)
     {
-        let skew = version_skew(&plugin, orchestrator);
+        let skew = version_skew(&plugin, orchestrator, release);
         messages.extend(skew.map(|(message, remedy)| format!("{message}; {remedy}")));
     }
     let missing = [names::VERSION, names::LEGACY_VERSION].map(str::to_owned);
@@ -92,9 +94,10 @@ pub fn skew_messages(plugin: &str, found: &Versions) -> Vec<String> {
         .collect();
     if found.orchestrator != Orchestrator::NotInstalled && !missing.is_empty() {
         messages.push(format!(
-            "the cluster does not serve {} {}; update the CustomResourceDefinitions: kubectl di upgrade",
+            "the cluster does not serve {} {}; update the CustomResourceDefinitions: {}",
             names::GROUP,
-            missing.join(" and ")
+            missing.join(" and "),
+            upgrade_command(release)
         ));
     }
     messages
@@ -106,15 +109,16 @@ pub fn skew_messages(plugin: &str, found: &Versions) -> Vec<String> {
 pub(crate) fn version_skew(
     plugin: &Version,
     orchestrator: &Version,
-) -> Option<(String, &'static str)> {
+    release: Option<&HelmRelease>,
+) -> Option<(String, String)> {
     let supported = match (plugin.major, orchestrator.major) {
         (0, 0) => plugin.minor == orchestrator.minor,
         (ours, theirs) => ours == theirs && plugin.minor.abs_diff(orchestrator.minor) <= 1,
     };
     let remedy = if plugin > orchestrator {
-        "upgrade the orchestrator: kubectl di upgrade"
+        format!("upgrade the orchestrator: {}", upgrade_command(release))
     } else {
-        "upgrade the plugin"
+        "upgrade the plugin".to_owned()
     };
     let message = format!(
         "version difference between plugin ({plugin}) and orchestrator ({orchestrator}) exceeds what is supported"
@@ -124,6 +128,9 @@ pub(crate) fn version_skew(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -137,7 +144,7 @@ mod tests {
             ("2.0.0", "1.9.0", Some("upgrade the orchestrator")),
         ] {
             let version = |text: &str| Version::parse(text).unwrap();
-            let skew = version_skew(&version(plugin), &version(orchestrator));
+            let skew = version_skew(&version(plugin), &version(orchestrator), None);
             match (skew, expected) {
                 (None, None) => {}
                 (Some((_, remedy)), Some(expected)) => {
@@ -145,6 +152,35 @@ mod tests {
                 }
                 (skew, expected) => panic!("{plugin} {orchestrator}: {skew:?}, not {expected:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn skew_messages_name_the_command_of_helm() {
+        let deployment = json!({
+            "metadata": {
+                "labels": {
+                    "app.kubernetes.io/managed-by": "Helm",
+                    "app.kubernetes.io/version": "0.1.0",
+                },
+                "annotations": {
+                    "meta.helm.sh/release-name": "rl",
+                    "meta.helm.sh/release-namespace": "di-system",
+                },
+            },
+            "spec": {"selector": {}, "template": {}},
+        });
+        let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+        let found = Versions {
+            kubernetes: "v1.36.0".to_owned(),
+            api: vec![names::VERSION.to_owned()],
+            orchestrator: Orchestrator::Installed(Box::new(deployment.into())),
+        };
+        let messages = skew_messages("0.2.0", &found);
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        for message in messages {
+            assert!(message.contains(": helm upgrade rl "), "{message}");
+            assert!(message.ends_with(" --namespace di-system"), "{message}");
         }
     }
 }

@@ -5,7 +5,8 @@ use std::process::Stdio;
 use di_api::Phase;
 use di_apiserver_tests::Terminal;
 use di_e2e::{
-    Namespace, Output, eventually, exec, idle_job, job, kubectl_di, status, wait_for_phase,
+    Namespace, Output, WORKER_IMAGE, eventually, exec, idle_job, job, kubectl_di, status,
+    wait_for_phase,
 };
 use futures::future::join_all;
 use tokio::{
@@ -254,7 +255,7 @@ async fn logs_select_by_time_and_container() {
 async fn create_follow_exits_like_the_job() {
     Namespace::with("ends", |ns| async move {
         let job = |name: &'static str, program: &'static str| {
-            let words = ["create", name, "--image=di-worker:dev", "--follow", "--"];
+            let words = ["create", name, "--image", WORKER_IMAGE, "--follow", "--"];
             [&words[..], &["/app", program]].concat()
         };
         let good = kubectl_di(&ns, &job("good", "serial")).await;

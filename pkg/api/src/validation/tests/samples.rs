@@ -126,8 +126,9 @@ fn collect_strings(key: &str, object: &Value, found: &mut BTreeSet<String>) {
 #[test]
 fn samples_page_links_samples_and_builds_their_images() {
     let page = include_str!("../../../../../docs/samples.md");
-    // `make` builds the image of the reference workload.
-    let mut built = BTreeSet::from(["di-worker:dev".to_owned()]);
+    // The released image of the reference workload.
+    let worker = concat!("ghcr.io/opendilab/di-worker:v", env!("CARGO_PKG_VERSION"));
+    let mut built = BTreeSet::from([worker.to_owned()]);
     let commands = page
         .lines()
         .filter(|line| line.starts_with("docker build "));
