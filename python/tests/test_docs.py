@@ -15,12 +15,19 @@ from endpoint import FakeEndpoint
 
 logging.disable(logging.CRITICAL)
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+ROOT = Path(__file__).parents[2]
+
+
+def python_blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+BLOCKS = python_blocks("docs/python.md")
+README_CLIENT, README_REPLICAS = python_blocks("README.md")
 
 
 class DocsTest(unittest.TestCase):
-    """Runs the examples of docs/python.md in their order, with fakes of the cluster and the training code."""
+    """Runs the examples of docs/python.md in their order, and of the README, with fakes of cluster and training code."""
 
     def setUp(self):
         self.endpoint = FakeEndpoint()
@@ -32,7 +39,12 @@ class DocsTest(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def test_client_example_runs(self):
+    def test_client_examples_run(self):
+        for page, example in (("docs/python.md", BLOCKS[0]), ("README.md", README_CLIENT)):
+            with self.subTest(page):
+                self.run_client_example(example)
+
+    def run_client_example(self, example):
         native = mock.Mock(DIError=OSError)
         client = native.Client.return_value
         client.create_job.return_value = "cartpole"
@@ -40,10 +52,18 @@ class DocsTest(unittest.TestCase):
         client.wait_for_job_status.return_value = json.dumps({"metadata": {}, "status": {"phase": "Succeeded"}})
         with mock.patch.dict(sys.modules, {"di_orchestrator._native": native}):
             with redirect_stdout(io.StringIO()) as out:
-                exec(BLOCKS[0], {})
+                exec(example, {})
         client.create_job.assert_called_once_with("cartpole.yaml", True)
         client.scale.assert_called_once_with("cartpole", 4, None)
+        client.delete_job.assert_called_once_with("cartpole")
         self.assertEqual(out.getvalue().split(), ["first", "last", "Succeeded"])
+
+    def test_readme_replica_example_runs(self):
+        names = {}
+        exec(README_REPLICAS, names)
+        added = self.endpoint.replicas
+        self.assertEqual((len(added["collectors"]), len(added["learners"])), (2, 1))
+        self.assertEqual((len(names["replicas"].collectors), len(names["replicas"].learners)), (2, 1))
 
     def test_replica_examples_run(self):
         first, watch, failed, keys, outside = BLOCKS[1:6]
