@@ -35,6 +35,7 @@ test: ## Run all checks and tests that must pass
 compiled:
 	@$(MAKE) --no-print-directory --jobs=1 lint
 	cargo test --workspace --locked --no-run
+	cargo test --workspace --locked --no-run --features di-e2e/cluster --test e2e
 
 lint: ## Check formatting, clippy, shell scripts, rendered manifests and the Helm chart
 	cargo fmt --all --check

@@ -6,14 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-<<<<<<< ours
     AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangScheduler, GangSetting,
-    apply_object, delete_leftover, gang_permissions, wait_for_crd, wait_for_rollout,
+    Installed, apply_object, delete_leftover, gang_permissions, wait_for_crd, wait_for_rollout,
     wait_for_webhooks,
-=======
-    AppliedObject, ApplyOptions, Cluster, Deadline, DryRun, Error, GangSetting, Installed,
-    apply_object, wait_for_crd, wait_for_rollout, wait_for_webhooks,
->>>>>>> theirs
 };
 use serde_json::Value;
 

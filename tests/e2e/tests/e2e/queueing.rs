@@ -124,13 +124,8 @@ impl TestQueue {
         let quotas = [("cpu", cpu), ("memory", "1Gi")];
         let flavors = [(name, quotas.as_slice())];
         let queue = Self {
-<<<<<<< ours
             monitor: QuotaMonitor::start(client, slice::from_ref(&ns.name), VERSION).await,
-            _controller: controller,
-=======
-            monitor: QuotaMonitor::start(client, name, VERSION),
             controller,
->>>>>>> theirs
             ns: ns.clone(),
         };
         create(client, flavor(name, node_labels)).await;
@@ -185,16 +180,9 @@ impl TestQueue {
     /// Deletes the objects outside the namespace.
     ///
     /// # Panics
-<<<<<<< ours
     /// If no pod was admitted, the pods exceeded the quota at any time, or a Workload is invalid.
-    async fn remove(self) {
-        self.monitor.check().await;
-=======
-    /// If the pods exceeded the quota at any time, or a Workload is invalid.
     pub(crate) async fn remove(self) {
-        let violations = self.monitor.violations();
-        assert!(violations.is_empty(), "{violations:#?}");
->>>>>>> theirs
+        self.monitor.check().await;
         let classes = [LOW, URGENT, HIGH].map(|priority| self.class_name(priority));
         let classes = classes.map(|class| ("WorkloadPriorityClass", class));
         let queue = ["ClusterQueue", "ResourceFlavor"].map(|kind| (kind, self.ns.name.clone()));
