@@ -28,12 +28,22 @@ pub(super) fn has_gang(observed: &Observed, status: &DIJobStatus, plan: &[PlanEn
     match &status.scheduling {
         // Pods are created after their group, so it exists.
         Some(known) => may_be_served || known.placed || has_pods_inside(observed),
-        None => may_be_served && wants_gang(observed, plan) && !has_pods_outside(observed),
+        // The pods of a lost status may wait for their group.
+        None => {
+            let is_usable = may_be_served || has_waiting_pods_inside(observed);
+            is_usable && wants_gang(observed, plan) && !has_pods_outside(observed)
+        }
     }
 }
 
 pub(super) fn has_pods_inside(observed: &Observed) -> bool {
     observed.own_pods().any(|pod| pod.in_gang)
+}
+
+/// Returns true if pods wait in the gang: without its group they would wait for ever.
+fn has_waiting_pods_inside(observed: &Observed) -> bool {
+    let is_waiting = |pod: &PodView| pod.in_gang && !pod.deleting && !pod.is_on_node();
+    observed.own_pods().any(is_waiting)
 }
 
 fn has_pods_outside(observed: &Observed) -> bool {

@@ -71,11 +71,15 @@ pub(super) fn draft_replica(
 /// Hashes of the templates of replicas without a pod, by the name of their pod set.
 pub(super) type Templates = BTreeMap<String, String>;
 
-/// Hashes the templates of all wanted replicas without a pod.
+/// Hashes the templates of all wanted replicas without a pod. An aggregator without a template is
+/// not created, so it has no hash.
 pub(super) fn hash_templates(observed: &Observed, plan: &[PlanEntry]) -> Templates {
-    let is_pending = |entry: &&PlanEntry| entry.is_wanted() && !entry.done && entry.uid.is_none();
-    let pending = plan.iter().filter(is_pending);
     let template = observed.aggregator.pod_template();
+    let is_pending = |entry: &&PlanEntry| {
+        let has_template = template.is_some() || entry.role != Role::Aggregator;
+        entry.is_wanted() && !entry.done && entry.uid.is_none() && has_template
+    };
+    let pending = plan.iter().filter(is_pending);
     let pod_sets = build_pod_sets(&observed.job, false, pending, template);
     let pod_sets = pod_sets.into_iter().flatten();
     pod_sets

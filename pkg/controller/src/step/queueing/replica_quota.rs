@@ -300,6 +300,10 @@ fn delete_unneeded(
     queueing: &QueueingStatus,
     step: &mut Step,
 ) {
+    if has_unknown_pod(observed, plan) {
+        // It may use any of this quota.
+        return;
+    }
     let base = base_name(observed);
     let is_needed = |entry: &&PlanEntry| {
         let is_active = observed

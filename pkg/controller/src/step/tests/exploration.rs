@@ -9,7 +9,7 @@ mod status_checks;
 
 use std::collections::HashSet;
 
-use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Reason, Role};
+use di_api::{CleanPodPolicy, DIJob, ElasticQueueing, Origin, Phase, PlanEntry, Reason, Role};
 use di_plan::{PodView, Stage, find_entry, is_group_complete};
 use proptest::{prelude::*, sample::select};
 
@@ -69,6 +69,12 @@ enum Happening {
     Declare(i32),
     /// A user declares this number of learner groups.
     DeclareGroups(i32),
+    /// A user sets the number of collectors in the floor of the gang.
+    SetMinCollectors(i32),
+    /// A user changes the CPUs of collectors.
+    SetCpus(&'static str),
+    /// A user chooses how added replicas get quota.
+    SetElastic(ElasticQueueing),
     /// A user suspends the job, or resumes it.
     Suspend(bool),
     /// A user restarts the coordinator.
@@ -91,6 +97,9 @@ enum Happening {
     Nodes(Vec<i32>),
     /// The AggregatorConfig exists, or not.
     Configured(bool),
+    /// The AggregatorConfig gets other CPUs. Never between a step and its writes: pods are created
+    /// with the newest template, which that step does not know.
+    SetAggregatorCpus(&'static str),
     /// A user adds the label of a queue, or removes it.
     Enqueue(bool),
     /// Kueue or the gang scheduler acts.
@@ -157,11 +166,22 @@ fn requested_role() -> impl Strategy<Value = Role> {
     select(vec![Role::Collector, Role::Learner, Role::Aggregator])
 }
 
+fn any_cpus() -> impl Strategy<Value = &'static str> {
+    select(vec!["1", "2", "3"])
+}
+
+fn any_elastic() -> impl Strategy<Value = ElasticQueueing> {
+    select(vec![ElasticQueueing::PerReplica, ElasticQueueing::Whole])
+}
+
 /// Happenings by users, coordinators and administrators.
 fn user_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (0..4).prop_map(Happening::Declare),
         3 => (0..3).prop_map(Happening::DeclareGroups),
+        2 => (0..4).prop_map(Happening::SetMinCollectors),
+        2 => any_cpus().prop_map(Happening::SetCpus),
+        1 => any_elastic().prop_map(Happening::SetElastic),
         3 => (0..3).prop_map(|n| Happening::Suspend(n == 0)),
         1 => Just(Happening::Restart),
         3 => nth_index().prop_map(Happening::Report),
@@ -186,7 +206,9 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         preceded,
     });
     let queue = queue_happening().prop_map(Happening::Queue);
-    prop_oneof![4 => pod_happening(), 2 => reconcile, 2 => user_happening(), 2 => queue]
+    let aggregator = any_cpus().prop_map(Happening::SetAggregatorCpus);
+    let user = user_happening();
+    prop_oneof![8 => pod_happening(), 4 => reconcile, 4 => user, 4 => queue, 1 => aggregator]
 }
 
 /// Limits in the spec, the clean-up policy, the queue and the gang.

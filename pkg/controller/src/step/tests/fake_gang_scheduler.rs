@@ -96,7 +96,13 @@ pub(super) fn check_gang(job: &DIJob, gang: &ObservedGang, entry: &PlanEntry) {
         return;
     };
     let scheduler = gang.scheduler.as_ref().unwrap();
-    if scheduler.group_kind().is_some() && gang.api == OptionalApi::Served(()) {
+    let is_served = gang.api == OptionalApi::Served(());
+    assert!(
+        is_served || scheduling.placed,
+        "{} does not wait for the API",
+        entry.name
+    );
+    if scheduler.group_kind().is_some() && is_served {
         let group = find_group(gang, &group_name(job));
         assert!(
             group.is_some_and(|group| !group.deleting),

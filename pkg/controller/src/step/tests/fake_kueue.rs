@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, PlanEntry, Role, names::kueue, quantity::parse_nanos};
+use di_api::{DIJob, PlanEntry, QueueState, Role, names::kueue, quantity::parse_nanos};
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, KueueVersion, PodView, Priority, StatusPatch, WorkloadDraft, WorkloadView,
@@ -20,13 +20,19 @@ use crate::step::{Action, learner_groups::group_owner_entry};
 #[derive(Clone, Default)]
 pub(super) struct FakeKueue {
     objects: BTreeMap<String, DynamicObject>,
-    /// The quota of each pod, by the UID of the pod.
+    /// The quota of each pod, by the UID of the pod. A pod whose Workload was deleted by others has
+    /// none.
     quota_of_pods: BTreeMap<String, Quota>,
     serial: u32,
 }
 
-/// UID of a Workload, and name of a pod set.
-type Quota = (String, String);
+/// The quota that a pod uses.
+#[derive(Clone)]
+pub(super) struct Quota {
+    /// UID of the Workload. `None` if it is not known which one of the job it is.
+    workload: Option<String>,
+    pod_set: String,
+}
 
 /// Pods by name.
 type Pods = BTreeMap<String, PodView>;
@@ -66,12 +72,6 @@ impl World {
 
     pub fn evict(&mut self, name: &str, reason: &str) {
         self.kueue.evict(name, reason, self.now);
-        self.refresh_workloads();
-    }
-
-    /// Deletes a Workload, as a user does.
-    pub fn delete_workload(&mut self, name: &str) {
-        self.kueue.delete(name);
         self.refresh_workloads();
     }
 
@@ -143,9 +143,15 @@ impl FakeKueue {
         object.data["spec"]["active"] = active.into();
     }
 
-    /// Deletes a Workload.
-    pub fn delete(&mut self, name: &str) {
+    fn delete(&mut self, name: &str) {
         self.objects.remove(name).unwrap();
+    }
+
+    /// Deletes a Workload, as a user does.
+    pub fn delete_by_user(&mut self, name: &str) {
+        let uid = self.view(name).uid;
+        self.delete(name);
+        self.forget_quota_of(&uid);
     }
 
     /// Deletes all Workloads but those of the job with this UID.
@@ -154,9 +160,10 @@ impl FakeKueue {
             .retain(|_, object| controlling_job(object).as_deref() == Some(uid));
     }
 
-    /// Deletes all Workloads.
+    /// Deletes all Workloads, as when the definitions of Kueue are deleted.
     pub fn clear(&mut self) {
         self.objects.clear();
+        self.forget_pods();
     }
 
     fn change(&mut self, name: &str, now: Timestamp, change: impl FnOnce(&mut Value, &Value)) {
@@ -251,7 +258,7 @@ impl FakeKueue {
         let pods = pods.values().filter(|pod| pod.is_active());
         let uses_it = |pod: &&PodView| {
             let quota = self.quota_of_pods.get(&pod.uid);
-            quota.is_some_and(|(uid, _)| uid == workload)
+            quota.is_some_and(|quota| quota.workload.as_deref() == Some(workload))
         };
         pods.filter(uses_it).map(|pod| pod.name.as_str()).collect()
     }
@@ -266,6 +273,8 @@ impl FakeKueue {
     ) -> Quota {
         let plan: &[PlanEntry] = job.status.as_ref().map_or(&[], |status| &status.plan);
         let owner = group_owner_entry(plan, entry);
+        let is_waiting = owner.queue == Some(QueueState::Waiting);
+        assert!(!is_waiting, "{} waits for quota", entry.name);
         let base = job_object_name(&job.name_any(), &job.uid().unwrap());
         let workload = match owner.queue {
             None => base,
@@ -278,16 +287,37 @@ impl FakeKueue {
         let is_coordinator = entry.role == Role::Coordinator;
         assert_eq!(is_coordinator, pod_set == "coordinator", "{}", entry.name);
         self.check_requests(view, &pod_set, pod);
-        (view.uid.clone(), pod_set)
+        Quota {
+            workload: Some(view.uid.clone()),
+            pod_set,
+        }
     }
 
-    /// Records the quota of the pod with this UID.
+    /// Records the quota of the pod with this UID, unless its Workload was deleted since.
     pub fn record_quota(&mut self, pod: String, quota: Quota) {
-        self.quota_of_pods.insert(pod, quota);
+        let is_used = |object: &DynamicObject| object.uid() == quota.workload;
+        if self.objects.values().any(is_used) {
+            self.quota_of_pods.insert(pod, quota);
+        }
     }
 
-    /// Forgets the quota of all pods: they are not checked any more.
-    pub fn forget_quota(&mut self) {
+    /// Forgets which Workload each pod uses. The pods still use quota of their job.
+    pub fn forget_workloads(&mut self) {
+        for quota in self.quota_of_pods.values_mut() {
+            quota.workload = None;
+        }
+    }
+
+    /// Forgets the pods that use a Workload, and those that may use it: they are not checked any
+    /// more.
+    pub fn forget_quota_of(&mut self, workload: &str) {
+        let uses_other =
+            |quota: &Quota| quota.workload.as_deref().is_some_and(|uid| uid != workload);
+        self.quota_of_pods.retain(|_, quota| uses_other(quota));
+    }
+
+    /// Forgets all pods: they are not checked any more.
+    pub fn forget_pods(&mut self) {
         self.quota_of_pods.clear();
     }
 
@@ -316,25 +346,29 @@ impl FakeKueue {
         }
     }
 
-    /// Checks that the pods of no pod set exceed its quota.
+    /// Checks that the pods of no pod set exceed its quota: neither that of their Workload, nor
+    /// that of all Workloads.
     pub fn check_quota(&self, pods: &Pods, workloads: &[WorkloadView]) {
-        let mut used: BTreeMap<(&str, &str), i32> = BTreeMap::new();
+        let mut used: BTreeMap<(Option<&str>, &str), i32> = BTreeMap::new();
         for pod in pods.values().filter(|pod| pod.is_active()) {
-            if let Some((workload, pod_set)) = self.quota_of_pods.get(&pod.uid) {
-                *used.entry((workload, pod_set)).or_default() += 1;
+            let Some(quota) = self.quota_of_pods.get(&pod.uid) else {
+                continue;
+            };
+            let pod_set = quota.pod_set.as_str();
+            *used.entry((None, pod_set)).or_default() += 1;
+            if let Some(workload) = quota.workload.as_deref() {
+                *used.entry((Some(workload), pod_set)).or_default() += 1;
             }
         }
         for ((workload, pod_set), count) in used {
-            let mut all = workloads.iter();
-            // It may have been deleted.
-            let Some(view) = all.find(|view| view.uid == workload) else {
-                continue;
-            };
-            let capacity = view.capacities().get(pod_set).copied();
+            let is_meant = |uid: &str| workload.is_none_or(|workload| workload == uid);
+            let views = workloads.iter();
+            let views = views.filter(|view| view.has_quota() && is_meant(&view.uid));
+            let capacities = views.map(|view| view.capacities().get(pod_set).copied());
+            let capacity: i32 = capacities.flatten().sum();
             assert!(
-                capacity.is_some_and(|capacity| count <= capacity),
-                "{count} pods of {}/{pod_set}: {capacity:?}",
-                view.name
+                count <= capacity,
+                "{count} pods of pod set {pod_set} of {workload:?}: {capacity}"
             );
         }
     }

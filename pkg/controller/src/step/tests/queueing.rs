@@ -1,11 +1,9 @@
 //! Jobs in a queue of Kueue.
 
-mod properties;
-
 use di_api::{ConditionType, Phase, QueueState, Role, is_condition_true};
 use di_cache::QueueApi;
 use di_fixtures::Job;
-use di_plan::{Request, plan_request};
+use di_plan::{AggregatorTemplate, Request, plan_request};
 use serde_json::json;
 
 use super::{
@@ -448,6 +446,25 @@ fn template_that_changes_after_the_admission_needs_other_quota() {
 }
 
 #[test]
+fn changed_template_needs_quota_without_aggregator_config() {
+    let mut world = World::new(queued_job_with_group());
+    world.serve_kueue();
+    world.settle();
+    world.admit(BASE);
+    run(&mut world);
+    // The next aggregator cannot be created.
+    world.aggregator = AggregatorTemplate::Missing;
+    set_collector(&mut world, &json!({"containers": [container("7")]}));
+    for role in [Role::DdpLearner, Role::Collector] {
+        let lost = world.wanted(role).remove(0);
+        world.exit(&lost, 1, "Error");
+    }
+    world.settle();
+    let own = format!("{BASE}-collector-0");
+    assert_eq!(world.workload_names(), [BASE, &*own]);
+}
+
+#[test]
 fn placements_of_removed_replicas_are_used_again() {
     let mut world = admitted();
     let own = format!("{BASE}-collector-2");
@@ -495,6 +512,31 @@ fn quota_is_kept_while_a_pod_is_unknown() {
     world.remove_terminating_pods();
     world.settle();
     assert!(!world.workload(&own).has_quota());
+}
+
+/// After the loss, the second and third collector share the quota of the whole job.
+#[test]
+fn own_quota_is_kept_while_a_pod_is_unknown() {
+    let mut world = admitted();
+    set_collectors(&mut world, 3);
+    world.settle();
+    let own = format!("{BASE}-collector-2");
+    world.admit(&own);
+    run(&mut world);
+    let first = world.wanted(Role::Collector).remove(0);
+    world.exit(&first, 1, "Error");
+    run(&mut world);
+    world.job.status = None;
+    world.settle();
+    let is_terminating = |world: &World| world.pods.values().any(|pod| pod.deleting);
+    assert!(is_terminating(&world) && world.workload(&own).has_quota());
+    let next = format!("{BASE}-collector-0");
+    assert!(world.workload_names().contains(&&*next));
+    while is_terminating(&world) {
+        world.remove_terminating_pods();
+        world.settle();
+    }
+    assert_eq!(world.workload_names(), [BASE, &*next]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The manager is killed at random moments and after each of its writes, and Kueue's controller
 //! after each of its writes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use di_api::{DIJobStatus, Phase, QueueState};
 use di_apiserver_tests::{
@@ -82,6 +82,7 @@ async fn killed_managers_keep_quota_and_names() {
     let has_three = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("3/3");
     space.until("low", "three collectors", has_three).await;
     let before = space.until_settled("low").await;
+    let first_pods = pod_uids(&space, &before).await;
 
     let urgent = queued_job_with_priority("urgent", 3, &class);
     space.create(&urgent).await;
@@ -99,6 +100,7 @@ async fn killed_managers_keep_quota_and_names() {
     disturbed.kill_managers().await;
     let after = space.until_settled("low").await;
     assert_eq!(plan_names(&after), plan_names(&before));
+    let second_pods = pod_uids(&space, &after).await;
     assert_eq!(after.restarts, 0);
     space.until_phase("urgent", Phase::Succeeded).await;
 
@@ -110,7 +112,7 @@ async fn killed_managers_keep_quota_and_names() {
         manager.stop().await;
     }
     disturbed.kueue.check().await;
-    check_created_pods(&space, &plan_names(&before)).await;
+    check_created_pods(&space, &first_pods, &second_pods).await;
 }
 
 /// Lets short-lived managers react until a job runs with these ready collectors, and then another
@@ -136,6 +138,7 @@ async fn managers_killed_after_each_write_keep_quota_and_names() {
     let class = kueue.create_priority_class("urgent", 1000).await;
     let low = space.create(&queued_job("low", 2)).await;
     let before = run_job(&space, "low", "2/2").await;
+    let first_pods = pod_uids(&space, &before).await;
 
     let urgent = queued_job_with_priority("urgent", 1, &class);
     space.create(&urgent).await;
@@ -143,6 +146,7 @@ async fn managers_killed_after_each_write_keep_quota_and_names() {
     wait_until_queued(&space, "low", "QueuePreempted").await;
     exit(&space.pods(), "urgent-coordinator", 0).await;
     let after = run_job(&space, "low", "2/2").await;
+    let second_pods = pod_uids(&space, &after).await;
     assert_eq!(plan_names(&after), plan_names(&before));
     assert_eq!(after.restarts, 0);
 
@@ -154,16 +158,31 @@ async fn managers_killed_after_each_write_keep_quota_and_names() {
     wait_until_finished(&kueue, &base_workload(&low)).await;
     manager.stop().await;
     kueue.check().await;
-    check_created_pods(&space, &plan_names(&before)).await;
+    check_created_pods(&space, &first_pods, &second_pods).await;
 }
 
-/// Checks that each pod of `low` was created at most twice, and each one of `urgent` once. The audit
-/// log does not show a create whose manager was killed before the response.
-async fn check_created_pods(space: &Space, collectors: &BTreeSet<&str>) {
+/// UIDs of the pods of a job by name.
+type PodUids = BTreeMap<String, Option<String>>;
+
+/// Returns the UIDs of the pods of `low`, which are those of its plan.
+async fn pod_uids(space: &Space, status: &DIJobStatus) -> PodUids {
+    let pods = space.pods_of("low").await.into_iter();
+    let uids: PodUids = pods.map(|(name, pod)| (name, pod.metadata.uid)).collect();
+    let mut planned = plan_names(status);
+    planned.insert("low-coordinator");
+    assert!(uids.keys().eq(planned), "{uids:?}");
+    uids
+}
+
+/// Checks that each pod of `low` was created once for each of its two admissions, and each one of
+/// `urgent` once. The audit log does not show a create whose manager was killed before the
+/// response.
+async fn check_created_pods(space: &Space, first: &PodUids, second: &PodUids) {
     let mut created = pod_create_counts(space).await;
-    let low = collectors.iter().copied().chain(["low-coordinator"]);
-    for name in low {
-        assert!(created.remove(name) <= Some(2), "{name}");
+    for (name, uid) in first {
+        assert_ne!(&second[name], uid, "{name} is the same pod");
+        let times = created.remove(name).unwrap_or(0);
+        assert!(times <= 2, "{name} was created {times} times");
     }
     let is_of_urgent = |name: &String| name.starts_with("urgent-");
     assert!(created.keys().all(is_of_urgent), "{created:?}");

@@ -17,6 +17,7 @@ use self::queue::{ask_for_gang, set_queue};
 use super::{
     Happening, Limits, WriteFault,
     lagging_caches::{Cache, History, Lag, Stored},
+    queue_checks::check_group,
     status_checks::check_status,
 };
 use crate::{
@@ -186,6 +187,7 @@ impl Model {
             Ok(is_settled) => {
                 if is_settled && is_current && !self.deleted && !self.is_terminating() {
                     check_status(self);
+                    check_group(self);
                 }
             }
             Err(Failure::Conflict) => {}

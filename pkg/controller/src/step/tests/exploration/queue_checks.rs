@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use di_api::{Phase, PlanEntry, Role};
+use di_cache::OptionalApi;
 use di_plan::{
-    PodView, WorkloadView, group_members, group_name, job_object_name, replica_workload_name,
+    PodPhase, PodView, WorkloadView, floor_members, group_members, group_name, job_object_name,
+    replica_workload_name,
 };
 use kube::ResourceExt;
 
 use super::Model;
+use crate::step::tests::fake_gang_scheduler::find_group;
 
 /// Checks a settled job, after Kueue has admitted all of its Workloads, and the gang scheduler has
 /// placed all of its pods.
@@ -69,12 +72,30 @@ fn check_placed(model: &Model) {
         return;
     };
     assert!(scheduling.placed, "{scheduling:?}");
-    let name = group_name(&model.job);
-    let mut groups = model.gang().groups.iter();
-    let group = groups.find(|group| group.name == name);
+    let group = find_group(model.gang(), &group_name(&model.job));
     // A larger one would block the replacements of lost pods.
     let is_small = group.is_some_and(|group| group.min_member <= scheduling.min_member);
     assert!(is_small, "{group:?} of {scheduling:?}");
+}
+
+/// Checks that a gang can be placed, after a reconcile with current caches that had nothing left to
+/// do: its group is not larger than its floor, and no failed pod counts as a member.
+pub(super) fn check_group(model: &Model) {
+    let status = model.status();
+    let is_served = model.gang().api == OptionalApi::Served(());
+    let Some(floor) = floor_members(&model.job, &status.plan) else {
+        return;
+    };
+    if status.scheduling.is_none() || !is_served {
+        return;
+    }
+    let group = find_group(model.gang(), &group_name(&model.job));
+    let size = i32::try_from(floor.len() + 1).unwrap();
+    let can_be_placed = group.is_some_and(|group| (1..=size).contains(&group.min_member));
+    assert!(can_be_placed, "{group:?} of {size} pods");
+    let is_failed = |pod: &PodView| pod.phase == PodPhase::Failed && !pod.deleting;
+    let failed = model.own_pods().find(|pod| pod.in_gang && is_failed(pod));
+    assert_eq!(failed, None);
 }
 
 fn base_name(model: &Model) -> String {

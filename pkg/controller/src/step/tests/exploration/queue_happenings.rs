@@ -12,6 +12,10 @@ pub(super) enum QueueHappening {
     Evict(usize),
     /// An administrator deactivates the nth Workload that is active, or activates one that is not.
     SetActive(usize, bool),
+    /// A user deletes the nth Workload.
+    DeleteWorkload(usize),
+    /// A user deletes the group.
+    DeleteGroup,
     /// The API of Kueue is served, or not, or the orchestrator may not use it, or its watch ends.
     ServeKueue(OptionalApi<()>),
     /// The same for the API of the gang scheduler.
@@ -26,6 +30,8 @@ pub(super) fn queue_happening() -> impl Strategy<Value = QueueHappening> {
         8 => nth().prop_map(QueueHappening::Admit),
         3 => nth().prop_map(QueueHappening::Evict),
         1 => (nth(), any::<bool>()).prop_map(|(n, active)| QueueHappening::SetActive(n, active)),
+        1 => nth().prop_map(QueueHappening::DeleteWorkload),
+        1 => Just(QueueHappening::DeleteGroup),
         1 => any_api().prop_map(QueueHappening::ServeKueue),
         1 => any_api().prop_map(QueueHappening::ServeGroups),
         6 => (0..9_usize).prop_map(QueueHappening::Schedule),

@@ -55,6 +55,19 @@ fn waiting_gang_is_kept_while_its_group_is_unusable() {
 }
 
 #[test]
+fn gang_of_lost_status_waits_for_its_api() {
+    let mut world = waiting();
+    world.gang.groups.clear();
+    (world.gang.api, world.job.status) = (OptionalApi::NotServed, None);
+    world.settle();
+    assert_eq!(world.pods.len(), 3, "{:?}", world.pod_names());
+    world.serve_gangs();
+    run(&mut world);
+    assert!(is_placed(&world) && world.pods.values().all(|pod| pod.in_gang));
+    assert_eq!(world.pods.len(), 4);
+}
+
+#[test]
 fn placed_gang_is_kept_while_its_group_is_unusable() {
     for (api, reason) in UNUSABLE {
         let mut world = placed();

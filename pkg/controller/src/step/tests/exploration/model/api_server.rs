@@ -57,8 +57,8 @@ impl Model {
     fn check_write(&mut self, new: &DIJobStatus) {
         let old = self.job.status.as_ref();
         if new.queueing.is_some() && old.is_none_or(|old| old.queueing.is_none()) {
-            // Pods from before a suspension that was taken back may use the quota of others.
-            self.kueue.forget_quota();
+            // Pods from before a suspension that was taken back may use other quota of the job.
+            self.kueue.forget_workloads();
         }
         // A job that is suspended, or waits in a queue, creates the same names again.
         let waits = self.job.queue_name().is_some() && new.queueing.is_none();
@@ -212,6 +212,13 @@ impl Model {
         assert!(
             !self.recorded.contains(&entry.name),
             "{} created twice",
+            entry.name
+        );
+        let mut plans = job.status.iter().map(|status| &status.plan);
+        let is_planned = plans.any(|plan| find_entry(plan, &entry.name).is_some());
+        assert!(
+            is_planned || entry.role == Role::Coordinator,
+            "{} is not planned",
             entry.name
         );
         self.serial += 1;

@@ -1,19 +1,22 @@
 //! Happenings: by pods, users, nodes and other clients. [`Model::settle`] ends them.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
-use di_api::{DIJobStatus, Origin, PlanEntry, QueueState, ReplicaResources, Role, names};
+use di_api::{
+    DIJobStatus, Origin, PlanEntry, QueueState, QueueingSpec, ReplicaResources, Role, names,
+};
 use di_plan::{
     AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, plan_request,
     replace, scale_down_requested,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use super::{
     Model,
     api_server::{check_groups, created_service},
-    queue::lower_gang,
+    queue::set_min_collectors,
 };
 use crate::step::tests::{
     exploration::{Happening, lagging_caches::Lag},
@@ -93,6 +96,7 @@ impl Model {
                     AggregatorTemplate::Missing
                 };
             }
+            Happening::SetAggregatorCpus(cpus) => self.aggregator = aggregator_with_cpus(cpus),
             Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
             Happening::Queue(happening) => self.apply_queue_happening(*happening),
             job_change => {
@@ -108,9 +112,23 @@ impl Model {
         match happening {
             Happening::Declare(n) => {
                 spec.collector.as_mut().unwrap().replicas = *n;
-                lower_gang(spec, *n);
+                set_min_collectors(spec, None);
             }
             Happening::DeclareGroups(n) => spec.learner.as_mut().unwrap().groups[0].replicas = *n,
+            Happening::SetMinCollectors(n) => set_min_collectors(spec, Some(*n)),
+            Happening::SetCpus(cpus) => {
+                let template = json!({"spec": {"containers": [
+                    {"name": "di-container", "image": "i", "resources": request_cpus(cpus)},
+                ]}});
+                let collector = spec.collector.as_mut().unwrap();
+                collector.template = serde_json::from_value(template).unwrap();
+            }
+            Happening::SetElastic(elastic) => {
+                spec.queueing = Some(QueueingSpec {
+                    elastic: *elastic,
+                    ..QueueingSpec::default()
+                });
+            }
             Happening::Suspend(suspend) => spec.suspend = *suspend,
             Happening::Restart => {
                 let uid = self.pods.get(COORDINATOR).map(|pod| pod.uid.clone());
@@ -123,7 +141,10 @@ impl Model {
             Happening::LoseStatus => {
                 self.job.status = None;
                 self.lost_status = true;
-                self.kueue.forget_quota();
+                self.kueue.forget_workloads();
+                // A restore takes longer than the caches lag. Without the status, only the
+                // Workload says how much of its quota is returned.
+                self.history.know_workloads_and_groups();
             }
             Happening::Enqueue(is_queued) => self.change_queue(*is_queued),
             Happening::DeleteJob => self.job.metadata.deletion_timestamp = Some(Time(self.now)),
@@ -156,6 +177,7 @@ impl Model {
         self.recorded.clear();
         self.failures.clear();
         self.requested.clear();
+        self.kueue.forget_pods();
         self.collect_garbage();
     }
 
@@ -287,6 +309,10 @@ impl Model {
         self.quota = false;
         self.delete_foreign();
         self.end_queue_faults();
+        // With `Whole`, added replicas wait for ever.
+        if self.job.spec.queueing.take().is_some() {
+            self.job_written();
+        }
         for _ in 0..MAX_ROUNDS {
             self.now += ROUND;
             let writes = self.writes;
@@ -320,6 +346,18 @@ impl Model {
             .map(|pod| start(pod, now));
         started.count() > 0 || pods.len() < before
     }
+}
+
+/// The resources of a container that requests these CPUs.
+fn request_cpus(cpus: &str) -> Value {
+    json!({"requests": {"cpu": cpus}})
+}
+
+/// The template of aggregators that request these CPUs.
+fn aggregator_with_cpus(cpus: &str) -> AggregatorTemplate {
+    let mut template = aggregator().pod_template().unwrap().clone();
+    template.0["spec"]["containers"][0]["resources"] = request_cpus(cpus);
+    AggregatorTemplate::Found(Arc::new(template))
 }
 
 /// Whether a kubelet can start a pod. One in a gang needs a node first.

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use di_api::{
-    DIJob, DIJobSpec, GangSpec, PlanEntry, Reason, SchedulingSpec, names::kueue,
+    DIJob, DIJobSpec, GangSpec, PlanEntry, Reason, Role, SchedulingSpec, names::kueue,
     validation::validate_dijob_update,
 };
 use di_cache::{OptionalApi, QueueApi};
-use di_plan::{KueueVersion, WorkloadView, group_name};
+use di_plan::{KueueVersion, PodView, WorkloadView, group_name};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
@@ -38,11 +38,14 @@ pub(super) fn ask_for_gang(job: &mut DIJob, min_collectors: i32) {
     });
 }
 
-/// Lowers the minimum of a gang to the number of collectors. It may not be larger in a new job.
-pub(super) fn lower_gang(spec: &mut DIJobSpec, collectors: i32) {
+/// Sets the number of collectors in the floor of a gang, or keeps it. In a new job it may not be
+/// larger than that of all collectors.
+pub(super) fn set_min_collectors(spec: &mut DIJobSpec, min_collectors: Option<i32>) {
+    let collectors = spec.collector.as_ref().unwrap().replicas;
     let scheduling = spec.scheduling.as_mut();
     if let Some(gang) = scheduling.and_then(|scheduling| scheduling.gang.as_mut()) {
-        gang.min_collectors = gang.min_collectors.map(|min| min.min(collectors));
+        let min = min_collectors.or(gang.min_collectors);
+        gang.min_collectors = min.map(|min| min.min(collectors));
     }
 }
 
@@ -91,6 +94,12 @@ impl Model {
                     self.kueue.set_active(&name, active, now);
                 }
             }
+            QueueHappening::DeleteWorkload(n) => {
+                if let Some(name) = self.nth_workload(n, |_| true) {
+                    self.kueue.delete_by_user(&name);
+                }
+            }
+            QueueHappening::DeleteGroup => Rc::make_mut(&mut self.gang).groups.clear(),
             QueueHappening::ServeKueue(api) => self.serve_kueue(api),
             QueueHappening::ServeGroups(api) => self.serve_groups(api),
             QueueHappening::Schedule(free) => self.schedule(free),
@@ -134,11 +143,12 @@ impl Model {
         gang.api = api;
     }
 
-    /// Assigns nodes, of which this number is free. Pods of a gang without its group are placed one
-    /// by one.
+    /// Assigns nodes, of which this number is free. Pods of a gang wait while its group is missing.
     pub(super) fn schedule(&mut self, free: usize) {
-        let group = find_group(&self.gang, &group_name(&self.job));
-        let min_member = group.map_or(0, |group| group.min_member);
+        let Some(group) = find_group(&self.gang, &group_name(&self.job)) else {
+            return;
+        };
+        let min_member = group.min_member;
         let uid = self.uid().to_owned();
         place_pods(Rc::make_mut(&mut self.pods), &uid, min_member, free);
     }
@@ -199,30 +209,45 @@ impl Model {
     /// - No pod set has more active pods than its Workload has places that are not reclaimed.
     /// - A Workload is released, finished or deleted only when none of its pods is active.
     ///
-    /// It does not hold for pods from before a loss of the status, or from before a suspension that
-    /// was taken back: the status no longer says which quota they use. While the orchestrator may
-    /// not use Kueue, an admitted job continues without it.
+    /// After a loss of the status, or a suspension that was taken back, the status no longer says
+    /// which Workload the existing pods use. They are checked against the sum of all Workloads. Not
+    /// checked are pods whose Workload a user has deleted, and those that are created while the
+    /// orchestrator may not use Kueue: an admitted job continues without it.
     pub(super) fn check_new_pod(&mut self, cache: &Cache, entry: &PlanEntry, pod: &Pod) {
         if self.may_be_queued || self.gang.scheduler.is_some() {
             // Also if the response is lost: the watch soon shows the pod.
             self.history.know_pods();
         }
         check_gang(&cache.job, &cache.gang, entry);
+        self.check_outside_of_gang(&entry.name);
         if cache.job.queue_name().is_none() {
             return;
         }
         let is_admitted = !waits_in_queue(&cache.job);
         assert!(is_admitted, "{} is created while its job waits", entry.name);
         if !matches!(cache.queue.api, QueueApi::Served(_)) {
+            let is_known = cache.queue.api != QueueApi::Unknown;
+            let may_be_created = is_known || entry.role == Role::Coordinator;
+            assert!(may_be_created, "the quota of {} is unknown", entry.name);
             return;
         }
         let workloads = &cache.queue.workloads;
         let quota = self.kueue.find_quota(&cache.job, entry, pod, workloads);
-        if !self.lost_status {
-            let uid = pod.metadata.uid.clone().unwrap();
-            self.kueue.record_quota(uid, quota);
-            self.check_quota();
-        }
+        let uid = pod.metadata.uid.clone().unwrap();
+        self.kueue.record_quota(uid, quota);
+        self.check_quota();
+    }
+
+    /// Checks that a new pod is in the gang if others wait there: a job with pods outside of a gang
+    /// gets no group, so these would wait for ever.
+    fn check_outside_of_gang(&self, name: &str) {
+        let pod = &self.pods[name];
+        let is_waiting = |other: &PodView| {
+            let waits_in_gang = other.in_gang && !other.deleting && !other.is_on_node();
+            waits_in_gang && other.owner == pod.owner
+        };
+        let others_wait = self.pods.values().any(is_waiting);
+        assert!(pod.in_gang || !others_wait, "{name} is not in the gang");
     }
 
     fn check_quota(&self) {
@@ -254,12 +279,18 @@ impl Model {
                 known.is_none()
             }
             Action::DeleteWorkload { uid, .. } => {
+                if cache.job.queue_name().is_none() {
+                    // A job that has left its queue continues without quota.
+                    self.kueue.forget_quota_of(uid);
+                }
                 let is_same = known.is_some_and(|known| known.uid == *uid);
                 let pods = self.kueue.pods_with_quota_of(uid, &self.pods);
                 assert!(!is_same || pods.is_empty(), "{pods:?} have no quota");
                 is_same
             }
-            _ => known.is_some(),
+            // The cache shows it until the watch reports its deletion.
+            _ if known.is_none() => return Ok(()),
+            _ => true,
         };
         if is_applied {
             let (job, pods) = (&cache.job, &self.pods);
@@ -304,6 +335,8 @@ impl Model {
             (Some(known), None) if known.owner != cache.job.metadata.uid => {
                 return Err(Failure::Rejected(Reason::GangNameTaken));
             }
+            // The cache shows it until the watch reports its deletion.
+            (None, Some(_)) if matches!(action, Action::UpdateGroup { .. }) => return Ok(()),
             (Some(_), None) | (None, Some(_)) => false,
             (None, None) => true,
         };
