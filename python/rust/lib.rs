@@ -104,6 +104,9 @@ impl Client {
         phases: Vec<String>,
         timeout_seconds: Option<f64>,
     ) -> PyResult<String> {
+        if phases.is_empty() {
+            return Err(DIError::new_err("must specify at least one phase"));
+        }
         let conditions = phases
             .iter()
             .map(|phase| WaitCondition::parse(&format!("phase={phase}")))
@@ -133,6 +136,9 @@ impl Client {
         collectors: Option<i32>,
         learners: Option<i32>,
     ) -> PyResult<()> {
+        if collectors.is_none() && learners.is_none() {
+            return Err(DIError::new_err("must specify collectors or learners"));
+        }
         let request = ScaleRequest::To {
             counts: Counts {
                 collectors,

@@ -4,6 +4,7 @@ usage: cartpole.py coordinator TARGET_RETURN | collector | learner
 """
 
 import io
+import json
 import logging
 import socket
 import sys
@@ -31,7 +32,8 @@ def run_coordinator(target_return):
         for config in worker:
             time.sleep(0.2)
             for learner in newest[0].learners[:1]:
-                if progress := call(learner, "train_with", newest[0].collectors):
+                if report := call(learner, "train_with", newest[0].collectors):
+                    progress = json.loads(report)
                     samples = progress["samples"] - worker.current_report["samples"]
                     worker.report(samples=max(samples, 0), **progress["stats"])
             mean_return = worker.current_report["stats"].get("mean_return", 0)
@@ -76,7 +78,7 @@ def run_learner():
 
     def train_with(addresses):
         collectors[:] = addresses
-        return worker.current_report
+        return json.dumps(worker.current_report)  # integers of XML-RPC have 32 bits
 
     with Worker() as worker:
         serve(worker.port, train_with)

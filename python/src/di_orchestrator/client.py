@@ -36,13 +36,17 @@ class DIClient:
     def create_job(self, manifest: Union[Mapping[str, Any], str, os.PathLike[str]]) -> str:
         """Creates a job, and returns its name.
 
-        ``manifest`` is a dictionary, the path of a file, or a text of several lines in YAML or JSON. A file or text may have
-        other objects too, such as an AggregatorConfig. If any object is invalid, none is created.
+        ``manifest`` is a dictionary, the path of a file or folder, or a text: several lines of YAML or JSON, or a line that
+        begins with ``{``. It may have other objects too, such as an AggregatorConfig. The client validates all objects before
+        it creates the first. If the API server then rejects one, those before it remain.
         """
         if isinstance(manifest, Mapping):
             return self._client.create_job(json.dumps(manifest), False)
         source = os.fspath(manifest)
-        return self._client.create_job(source, "\n" not in source)
+        if source == "-":
+            raise DIError("create_job does not read stdin; pass its text")
+        is_text = isinstance(manifest, str) and ("\n" in source or source.lstrip().startswith("{"))
+        return self._client.create_job(source, not is_text)
 
     def list_jobs(self) -> list[Object]:
         """Lists the jobs, in the order of their names."""

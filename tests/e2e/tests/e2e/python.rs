@@ -114,7 +114,7 @@ async fn pytorch_sample_scales_pauses_and_is_solved() {
         ] {
             let (pods, path) = (ns.api::<Pod>(), format!("/lifecycle/{call}"));
             let reply = send_http(&pods, COORDINATOR, PORT, "POST", &path, None, body).await;
-            let reply = reply.expect("an answer");
+            let reply = reply.expect("a response");
             assert_eq!(reply.status, 200, "{call}: {reply:?}");
         }
         wait_until_solved(&ns, JOB).await;

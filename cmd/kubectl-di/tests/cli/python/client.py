@@ -1,8 +1,10 @@
 """Runs DIClient against the API server of mod.rs, which has created the ended jobs `done` and `failed`."""
 
+import json
 import os
 import pathlib
 import signal
+import sys
 import threading
 import unittest
 
@@ -53,8 +55,15 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(self.client.create_job(pathlib.Path("job.yaml")), "from-file")
         with self.assertWarnsRegex(UserWarning, 'NerveXJob "old" was converted to a DIJob'):
             self.assertEqual(self.client.create_job(NERVEX), "old")
+        self.assertEqual(self.client.create_job(json.dumps(manifest("one-line"))), "one-line")
+        folder = pathlib.Path("folder")
+        folder.mkdir()
+        (folder / "job.json").write_text(json.dumps(manifest("from-folder")), encoding="utf-8")
+        self.assertEqual(self.client.create_job(folder), "from-folder")
         with self.assertRaisesRegex(DIError, '^the path "missing.yaml" does not exist$'):
             self.client.create_job("missing.yaml")
+        with self.assertRaisesRegex(DIError, "^create_job does not read stdin; "):
+            self.client.create_job("-")
         with self.assertRaisesRegex(DIError, "exactly one job; found 2"):
             self.client.create_job({"kind": "List", "items": [manifest("a"), manifest("b")]})
 
@@ -74,6 +83,8 @@ class ClientTest(unittest.TestCase):
             self.client.scale("small", collectors=-1)
         with self.assertRaisesRegex(DIError, '^job "small" has no learners: '):
             self.client.scale("small", learners=1)
+        with self.assertRaisesRegex(DIError, "^must specify collectors or learners$"):
+            self.client.scale("small")
 
     def test_wait_ends_with_the_job_or_the_timeout(self):
         client = self.client
@@ -85,6 +96,8 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(job["status"]["phase"], "Failed")
         with self.assertRaisesRegex(DIError, '^unknown phase "Done"; expected one of Created, '):
             client.wait_for_job_status("done", {"Done"})
+        with self.assertRaisesRegex(DIError, "^must specify at least one phase$"):
+            client.wait_for_job_status("done", [])
         client.create_job(manifest("waits", suspend=True))
         client.wait_for_job_status("waits", {"Suspended"}, LIMIT)
         with self.assertRaisesRegex(TimeoutError, "^timed out waiting for phase Running of dijobs/waits"):
@@ -112,8 +125,19 @@ class ClientTest(unittest.TestCase):
         # A shell may have disabled the signal for its background jobs.
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, previous)
+        # Threads change only when one waits: the other one cannot send the signal before the call waits in the native module.
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(LIMIT)
+        may_send = threading.Lock()
+        may_send.acquire()
+
+        def send_signal():
+            may_send.acquire()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=send_signal).start()
         with self.assertRaises(KeyboardInterrupt):
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            may_send.release()
             self.client.wait_for_job_status("endless", "Running", LIMIT)
 
 

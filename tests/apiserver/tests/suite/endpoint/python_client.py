@@ -20,10 +20,10 @@ def wait_for_replicas(watch, wanted):
 
 def rejection(change, **options):
     try:
-        answer = change(**options)
+        response = change(**options)
     except EndpointError as error:
         return error.status, error.message
-    raise AssertionError(f"accepted: {answer}")
+    raise AssertionError(f"accepted: {response}")
 
 
 def client_of(job):
