@@ -51,10 +51,10 @@ start_scheduler() {
 
 # Runs in every namespace: on nodes for pods, in the control plane so that the API server reaches webhooks by Service.
 # Newer versions wait for their Node, so the control plane has the name of a worker. They exit when it is deleted, and expect
-# to be started again.
+# to be started again. If one exits within seconds, its daemon ends, so that the fault is seen.
 start_kube_proxy() { # start_kube_proxy NAMESPACE NODE IP
   # shellcheck disable=SC2016 # expanded by the daemon's shell
-  daemon_inside "$1" "kube-proxy-$1" bash -c 'while true; do "$@"; sleep 1; done' bash "$K8S_BIN/kube-proxy" \
+  daemon_inside "$1" "kube-proxy-$1" bash -c 'while began=$SECONDS; "$@"; ((SECONDS - began > 3)); do sleep 1; done' bash "$K8S_BIN/kube-proxy" \
     --kubeconfig="$STATE/conf/kube-proxy.kubeconfig" --hostname-override="$2" --bind-address="$3" \
     --proxy-mode=iptables --cluster-cidr="$POD_RANGE" --conntrack-max-per-core=0 --oom-score-adj=0 \
     --healthz-bind-address=127.0.0.1 --metrics-bind-address=127.0.0.1

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Builds images from a binary and its shared libraries, or from a root folder.
 
-full_image_name() { # containerd looks up `di-orchestrator:dev` as docker.io/library/di-orchestrator:dev
+full_image_name() { # containerd looks up `di-selftest:dev` as docker.io/library/di-selftest:dev
   local first=${1%%/*}
   if [[ $1 != */* ]]; then
     printf 'docker.io/library/%s' "$1"

@@ -96,7 +96,10 @@ provider_up() { # provider_up WORKERS
   await "cluster DNS" dnsmasq 30 dns_ready
   # No pod can be created before the default service account exists.
   await "controller manager" kube-controller-manager 60 api /api/v1/namespaces/default/serviceaccounts/default
-  for node in $(native_nodes); do await "$node" "kubelet-$node" 60 node_ready "$node"; done
+  for node in $(native_nodes); do
+    await "$node" "kubelet-$node" 60 node_ready "$node"
+    daemon_pid "kube-proxy-$node" >/dev/null || die_with_log "$(log_of "kube-proxy-$node")" "$node failed: kube-proxy exited"
+  done
 }
 
 provider_down() {

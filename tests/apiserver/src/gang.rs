@@ -47,8 +47,8 @@ pub async fn install_gangs(server: &Server) {
     install(&server.client("installs")).await;
 }
 
-/// Grants managers the rights for PodGroups, whose API is installed.
-pub async fn grant_gang_rights(server: &Server) {
+/// Grants managers the permissions for PodGroups, whose API is installed.
+pub async fn grant_gang_permissions(server: &Server) {
     apply(&server.client("installs"), "gang/role.yaml").await;
     let client = server.client_of_manager("installs", "default");
     let groups = pod_groups(&client, "default");
@@ -74,7 +74,7 @@ impl Gangs {
         INSTALLED
             .get_or_init(async || {
                 install_gangs(server).await;
-                grant_gang_rights(server).await;
+                grant_gang_permissions(server).await;
             })
             .await;
         Self::start_on_own_server(space, slots).await

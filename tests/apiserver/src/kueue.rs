@@ -59,8 +59,8 @@ pub async fn uninstall_kueue(server: &Server) {
     uninstall(&server.client("installs")).await;
 }
 
-/// Grants managers the rights for Kueue's API, which is installed in this version.
-pub async fn grant_kueue_rights(server: &Server, version: &str) {
+/// Grants managers the permissions for Kueue's API, which is installed in this version.
+pub async fn grant_kueue_permissions(server: &Server, version: &str) {
     apply(&server.client("installs"), "kueue/role.yaml").await;
     let client = server.client_of_manager("installs", "default");
     let workloads = objects(&client, version, "Workload", Some("default"));
@@ -98,7 +98,7 @@ impl Kueue {
         INSTALLED
             .get_or_init(async || {
                 install_kueue(server, SHARED_VERSION).await;
-                grant_kueue_rights(server, SHARED_VERSION).await;
+                grant_kueue_permissions(server, SHARED_VERSION).await;
             })
             .await;
         Self::start_in(space, SHARED_VERSION, flavors).await

@@ -37,13 +37,15 @@ pub use di_fixtures::{Job, template};
 pub use dry_run::dry_run;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
-pub use gang::{Gangs, gang_job, gang_settings, grant_gang_rights, install_gangs, slot_resource};
+pub use gang::{
+    Gangs, gang_job, gang_settings, grant_gang_permissions, install_gangs, slot_resource,
+};
 pub use kubelet::{
     Kubelet, exit, fail_to_pull, give_address, remove, report_node_lost, report_restarts,
     report_unschedulable, run,
 };
 pub use kueue::{
-    Kueue, condition_reason, grant_kueue_rights, in_queue, install_kueue, queued_job,
+    Kueue, condition_reason, grant_kueue_permissions, in_queue, install_kueue, queued_job,
     queued_job_with_priority, uninstall_kueue,
 };
 pub use leader::PausableLeader;

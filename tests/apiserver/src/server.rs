@@ -279,14 +279,14 @@ impl Server {
         di_cache::build_client(config).unwrap()
     }
 
-    /// A client with the rights of the manager's service account. It sees one namespace only, so
-    /// that tests do not touch each other's jobs.
+    /// A client with the permissions of the manager's service account. It sees one namespace only,
+    /// so that tests do not touch each other's jobs.
     pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
         let account = "system:serviceaccount:di-system:di-orchestrator";
         self.namespaced_client_of(account, agent, namespace)
     }
 
-    /// The same as `client_of_manager` with the rights of another user.
+    /// The same as `client_of_manager` with the permissions of another user.
     pub fn namespaced_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
         let mut config = self.config(agent);
         config.auth_info.impersonate = Some(user.to_owned());

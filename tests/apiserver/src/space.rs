@@ -106,8 +106,8 @@ impl Space {
         Manager::start_with(client, settings).with_proxy(proxy)
     }
 
-    /// Returns a client with the manager's rights. With random faults it uses a proxy, which the
-    /// caller must keep.
+    /// Returns a client with the manager's permissions. With random faults it uses a proxy, which
+    /// the caller must keep.
     pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
         let client = self.server.client_of_manager(agent, &self.namespace);
         let faults = if self.may_fail {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::Space;
 
-/// A service account with some rights to jobs.
+/// A service account with some permissions to jobs.
 pub struct Account {
     space: Space,
     account: ServiceAccount,

@@ -30,7 +30,7 @@ use tokio::{
 use crate::{SPACE_LABEL, Space, dry_run, install::apply_changed};
 
 /// The webhooks of `manifests/webhook-only`, served by this process for one namespace. They have
-/// the rights of the manifests; the API server reaches them through an ExternalName service.
+/// the permissions of the manifests; the API server reaches them through an ExternalName service.
 pub struct Webhooks {
     space: Space,
     settings: Settings,
@@ -259,7 +259,7 @@ impl Webhooks {
         }
     }
 
-    /// A client with the webhooks' rights.
+    /// A client with the webhooks' permissions.
     fn client(&self) -> Client {
         let account = format!(
             "system:serviceaccount:{}:di-orchestrator",

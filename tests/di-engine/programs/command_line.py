@@ -2,7 +2,7 @@
 
 usage: command_line.py NAMESPACE COORDINATOR (add|delete|restart) (collector|learner) (COUNT|POD) [CPUS MEMORY]
 
-It runs curl in the coordinator's pod with the rights of its kubeconfig; here that is the pod's service account.
+It runs curl in the coordinator's pod with the permissions of its kubeconfig; here that is the pod's service account.
 """
 import sys
 import tempfile

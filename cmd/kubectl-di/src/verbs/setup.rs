@@ -74,7 +74,7 @@ impl Setup {
         let scheduler = self.gang_scheduler.as_ref().map(ToString::to_string);
         bail!(
             "Helm manages the orchestrator; to upgrade it: {}",
-            release.upgrade_command(self.kueue, scheduler.as_deref())
+            release.upgrade_command(self.kueue, scheduler.as_deref(), self.image.as_deref())
         )
     }
 

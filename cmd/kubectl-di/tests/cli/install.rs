@@ -258,7 +258,7 @@ async fn managed_by_helm(plugin: &Plugin) {
     change(plugin, "helm", metadata(Some("Helm"), Some("rl"))).await;
     let calls: [&[&str]; 5] = [
         &["install", "--kueue"],
-        &["upgrade"],
+        &["upgrade", "--image=mirror/di-orchestrator:v1"],
         &["upgrade", "--gang-scheduler=volcano", "--dry-run=client"],
         &["uninstall", "--dry-run=client"],
         &["uninstall", "--delete-jobs", "--yes"],
@@ -278,7 +278,8 @@ async fn changed_by_others(plugin: &Plugin) {
         field_manager: Some("kubectl-set".to_owned()),
         ..PatchParams::default()
     };
-    let mirror = Patch::Strategic(image("mirror/di-orchestrator:v0.1.0"));
+    let mirror = format!("mirror/di-orchestrator:v{}", di_client::VERSION);
+    let mirror = Patch::Strategic(image(mirror.as_str()));
     let api = deployments(plugin);
     api.patch("di-webhook", &params, &mirror).await.unwrap();
     let upgrade = ["upgrade", "--wait=false"];

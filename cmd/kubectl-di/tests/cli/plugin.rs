@@ -179,11 +179,12 @@ impl Plugin {
         CallResult::of(child.wait_with_output().await.unwrap())
     }
 
-    /// Also masks the version of Kubernetes and dates.
+    /// Also masks the versions of the plugin and of Kubernetes, and dates.
     pub fn normalize_versions(&self, result: &impl fmt::Display) -> String {
         // Newer servers include the time of writes in more messages, and this text.
         let text = self
             .normalize(result)
+            .replace(di_client::VERSION, "VERSION")
             .replace(" at TIME", "")
             .replace("failed to call webhook: ", "");
         let text = Regex::new(r"\bv1\.\d+\.\d+\b")

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_of_the_namespace_are_checked_without_more_rights() {
+    async fn jobs_of_the_namespace_are_checked_without_more_permissions() {
         let cluster = mock_jobs(|path| {
             if path.contains("/namespaces/") {
                 list_of(&[job("train", "team-a", "Queued")])

@@ -182,7 +182,7 @@ mod tests {
             (None, "r:5000/di:v2.0.0", Some("2.0.0")),
             (None, "r:5000/di:2.0.0@sha256:00", Some("2.0.0")),
             (None, "r:5000/di", None),
-            (None, "di-orchestrator:dev", None),
+            (None, "di-orchestrator:latest", None),
         ] {
             let version = installed_fixture(label, image, &["manager"]).version;
             assert_eq!(

@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(messages.len(), 2, "{messages:?}");
         for message in messages {
             assert!(message.contains(": helm upgrade rl "), "{message}");
-            assert!(message.ends_with(" --namespace di-system"), "{message}");
+            assert!(message.contains(" --namespace di-system"), "{message}");
         }
     }
 }

@@ -71,7 +71,8 @@ pub(super) fn reconcile_gang<'a>(
 /// Requests live reads of the pods that the cache lacks. Whether a job gets or keeps a gang depends
 /// on its pods, and a create without response may have succeeded.
 fn verify_pods(observed: &Observed, step: &mut Step) {
-    // A new job has no pods. Those of a stopped job were verified when it stopped.
+    // A new job has no pods, and a lost status is planned from the listed pods. The pods of a
+    // stopped job were verified when it stopped.
     let Some(stored) = observed.job.status.as_ref() else {
         return;
     };

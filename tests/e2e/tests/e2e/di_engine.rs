@@ -243,7 +243,7 @@ os.execvp(sys.argv[1], sys.argv[1:])";
     .await;
 }
 
-/// Runs DI-engine's command line for replicas with rights to exec into pods, and returns its
+/// Runs DI-engine's command line for replicas with permissions to exec into pods, and returns its
 /// output.
 async fn command_line(ns: &Namespace, args: &[&str]) -> String {
     let program = [
@@ -367,7 +367,7 @@ fn pod_spec_with_tokens(account: &str) -> Value {
 }
 
 #[tokio::test]
-async fn pod_token_grants_the_rights_of_its_account() {
+async fn pod_token_grants_the_permissions_of_its_account() {
     Namespace::with("tokens", |ns| async move {
         let rule = json!({
             "apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "resourceNames": ["granted"],
@@ -416,8 +416,8 @@ async fn pod_token_grants_the_rights_of_its_account() {
         ] {
             let command = ["python3", "-c", ADDS, namespace, job, token, says_from];
             let ask = || exec_command(&ns, pod, &command);
-            // The endpoint caches rejected tokens for two seconds, and the API server learns rights
-            // with a delay.
+            // The endpoint caches rejected tokens for two seconds, and the API server learns
+            // permissions with a delay.
             let answered = |(_, answer): &(bool, String)| answer.starts_with(status);
             eventually(&format!("{pod} asks of {namespace}/{job} with token {token:?}: {status}"), ask, answered).await;
         }

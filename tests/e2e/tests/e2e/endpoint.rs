@@ -62,7 +62,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         };
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=elastic-coordinator", ns.name);
 
-        // The API server learns rights with a delay.
+        // The API server learns permissions with a delay.
         eventually("let in", || endpoint.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         let added = endpoint
             .call("POST", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 2, "cpus": "20m"}, "learners": {"gpus": "0", "replicas": 1}})))
@@ -107,7 +107,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
 }
 
 #[tokio::test]
-async fn callers_without_rights_are_rejected() {
+async fn callers_without_permissions_are_rejected() {
     Namespace::with("refusing", |ns| async move {
         ns.submit(&idle_job("guarded", 1, 0)).await;
         // While a pod has no IP yet, the endpoint does not reject unknown source IPs.

@@ -50,7 +50,9 @@ const HIGH: i32 = 100;
 
 /// The manifest of Kueue. `None` if a stand-in is used.
 pub(crate) fn kueue_manifest() -> Option<String> {
-    std::env::var("DI_REAL_KUEUE").ok()
+    std::env::var("DI_REAL_KUEUE")
+        .ok()
+        .filter(|manifest| !manifest.is_empty())
 }
 
 /// Permits the orchestrator to use Kueue, and installs Kueue, once for all tests of this process.

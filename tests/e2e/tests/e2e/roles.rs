@@ -31,7 +31,7 @@ async fn granted_rules_match_used_rules() {
     let refused: Vec<_> = calls.iter().filter(|call| call.forbidden).collect();
     assert!(
         refused.is_empty(),
-        "asked for without a right to it: {refused:#?}"
+        "asked for without a permission for it: {refused:#?}"
     );
 
     let used: BTreeSet<_> = calls
@@ -58,8 +58,8 @@ async fn granted_rules_match_used_rules() {
             .unwrap();
         all.extend(granted(role.rules));
     }
-    // An admission plugin of the API server checks this right, which the audit log does not show.
-    // With that plugin enabled, pod creates need it.
+    // An admission plugin of the API server checks this permission, which the audit log does not
+    // show. With that plugin enabled, pod creates need it.
     let asked_inside = ["update", names::GROUP, "dijobs/finalizers"].map(str::to_owned);
     all.remove(&asked_inside.into());
     // Only a create or delete that conflicts with another request is followed by a get.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn denied_author_gets_hint_for_missing_right() {
+fn denied_author_gets_hint_for_missing_permission() {
     let mut config = review_of("AggregatorConfig", "v1alpha2", "CREATE", &valid_config());
     config["request"]["namespace"] = json!(names::SYSTEM_NAMESPACE);
     let cases = [

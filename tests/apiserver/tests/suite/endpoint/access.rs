@@ -188,7 +188,7 @@ async fn spoofed_source_headers_and_labels_are_ignored() {
 }
 
 #[tokio::test]
-async fn token_grants_the_rights_of_its_account() {
+async fn token_grants_the_permissions_of_its_account() {
     let space = Space::new().await;
     let elsewhere = Space::new().await;
     let _kubelet = Kubelet::running(&space);
@@ -200,7 +200,7 @@ async fn token_grants_the_rights_of_its_account() {
 
     let engineer = Account::new(&space, "engineer", &["get", "update"]).await;
     let caller = unknown.with_token(&engineer.token("di-server").await);
-    // The API server's authorizer learns new rights by a watch.
+    // The API server's authorizer learns new permissions by a watch.
     wait_for_status("may read", 200, async || caller.list("own").await).await;
     assert_eq!(caller.add("own", 1, None).await.status, 200);
     assert_eq!(

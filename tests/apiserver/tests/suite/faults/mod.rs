@@ -9,5 +9,5 @@ mod past_deadline;
 mod paused_leader;
 mod phase_monitor;
 mod requests_and_watches;
-mod revoked_rights;
+mod revoked_permissions;
 mod scenario;

@@ -83,7 +83,7 @@ async fn quarter_of_requests_failing_reaches_same_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn temporarily_revoked_right_reaches_same_end() {
+async fn temporarily_revoked_permission_reaches_same_end() {
     let resources = ["/pods", "/services", "/status"];
     let lives = resources.map(|resource| async move {
         let began = Instant::now();

@@ -1,6 +1,6 @@
 //! Jobs with a gang, with a stand-in for the coscheduling plugin of kube-scheduler.
 
-mod api_and_rights;
+mod api_and_permissions;
 mod groups;
 mod kills;
 mod placement;

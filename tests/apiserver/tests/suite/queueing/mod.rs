@@ -1,7 +1,7 @@
 //! Jobs in a queue of Kueue, with a stand-in for Kueue's controller.
 
 mod admission;
-mod api_and_rights;
+mod api_and_permissions;
 mod kills;
 mod pod_sets;
 mod preemption;

@@ -1,4 +1,5 @@
-//! Authorization of job authors: the API server calls the webhooks for users with different rights.
+//! Authorization of job authors: the API server calls the webhooks for users with different
+//! permissions.
 //! See docs/decisions/0010.
 
 use di_apiserver_tests::{Space, Webhooks, template};
@@ -109,8 +110,8 @@ async fn create_roles(space: &Space, namespace: &str) {
     }
 }
 
-/// Creates the users and their rights. User names contain the namespace, so that cluster-wide
-/// rights affect one test only.
+/// Creates the users and their permissions. User names contain the namespace, so that cluster-wide
+/// permissions affect one test only.
 async fn start_with_users() -> (Space, Webhooks, impl Fn(&str) -> String) {
     let space = Space::new().await;
     let namespace = space.namespace.clone();
@@ -143,7 +144,7 @@ fn forbidden_message<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
 }
 
 #[tokio::test]
-async fn template_without_pod_create_right_is_rejected() {
+async fn template_without_pod_create_permission_is_rejected() {
     let (space, webhooks, user) = start_with_users().await;
     let with = |spec: Value| {
         let mut template = template();
@@ -225,7 +226,7 @@ async fn template_without_pod_create_right_is_rejected() {
 }
 
 #[tokio::test]
-async fn template_change_needs_pod_create_right() {
+async fn template_change_needs_pod_create_permission() {
     let (space, webhooks, user) = start_with_users().await;
     for version in ["v1alpha1", "v1alpha2"] {
         let made = job(version, version, &template());
@@ -278,7 +279,7 @@ async fn template_change_needs_pod_create_right() {
 }
 
 #[tokio::test]
-async fn revoked_right_is_rejected_after_cache_expires() {
+async fn revoked_permission_is_rejected_after_cache_expires() {
     let (space, webhooks, user) = start_with_users().await;
     let ann = jobs(&space, &user(ANN), "v1alpha2");
     let job = |name: &str| job("v1alpha2", name, &template());
@@ -322,7 +323,7 @@ async fn system_aggregator_config_needs_cluster_admin() {
     assert!(namespaces.get_opt(system).await.unwrap().is_some());
     webhooks.add_namespace(system).await;
     create_roles(&space, system).await;
-    // The rights of a namespace administrator are not sufficient here.
+    // The permissions of a namespace administrator are not sufficient here.
     for role in ["jobs", "pods"] {
         bind_role(&space, system, &user(ANN), role).await;
     }
@@ -341,7 +342,7 @@ async fn system_aggregator_config_needs_cluster_admin() {
             {
                 Ok(())
             }
-            // Until the API server has seen the label and the rights, it rejects her itself.
+            // Until the API server has seen the label and the permissions, it rejects her itself.
             other => Err(format!("{other:?}")),
         }
     })
@@ -383,7 +384,7 @@ async fn manager_and_endpoint_writes_pass_the_webhooks() {
         }
     })
     .await;
-    // The endpoint lowers declared counts; its service account has no right to create jobs.
+    // The endpoint lowers declared counts; its service account has no permission to create jobs.
     let account = "system:serviceaccount:di-system:di-orchestrator";
     let patch = Patch::Merge(json!({"spec": {"collector": {"replicas": 0}}}));
     jobs(&space, account, "v1alpha1")

@@ -168,11 +168,11 @@ async fn cert_manager_overlay_applies_and_owns_certificate() {
             "di-system/di-webhook"
         );
     }
-    let rights = now("ClusterRole", "di-orchestrator-webhooks")
+    let permissions = now("ClusterRole", "di-orchestrator-webhooks")
         .await
         .unwrap();
     assert_eq!(
-        rights["rules"],
+        permissions["rules"],
         json!([{"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}])
     );
     for kind in ["Role", "RoleBinding"] {

@@ -334,14 +334,14 @@ async fn replica_is_ready_only_after_ca_bundle_is_injected() {
     // The binding to read and update the configurations.
     let name = format!("di-webhook-{}", space.namespace);
     let bindings: Api<ClusterRoleBinding> = Api::all(space.client.clone());
-    let mut right = bindings.get(&name).await.unwrap();
-    right.metadata.resource_version = None;
+    let mut binding = bindings.get(&name).await.unwrap();
+    binding.metadata.resource_version = None;
     let params = DeleteParams::default();
     bindings.delete(&name, &params).await.unwrap();
     let account = format!("system:serviceaccount:{}:di-orchestrator", space.namespace);
     let client = space.server.client_of(&account);
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
-    eventually("the right is revoked", async || {
+    eventually("the permission is revoked", async || {
         match configurations.get(&name).await {
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
             other => Err(format!("{other:?}")),
@@ -365,7 +365,7 @@ async fn replica_is_ready_only_after_ca_bundle_is_injected() {
     again.data = first.data;
     again.metadata.resource_version = None;
     secrets.replace(secret, &params, &again).await.unwrap();
-    bindings.create(&params, &right).await.unwrap();
+    bindings.create(&params, &binding).await.unwrap();
     webhooks.until_ready().await;
     let authorities = injected_ca_bundle(&space, &name).await.unwrap();
     webhooks.served_certificates(&authorities).await.unwrap();

@@ -1,11 +1,11 @@
-//! Clusters without Kueue's API, with an older version of it, and without the rights for it.
+//! Clusters without Kueue's API, with an older version of it, and without the permissions for it.
 
 use std::collections::BTreeMap;
 
 use di_api::{Phase, names::kueue::QUEUE_LABEL};
 use di_apiserver_tests::{
     Kubelet, Kueue, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
-    condition_reason, exit, grant_kueue_rights, install_kueue, queued_job,
+    condition_reason, exit, grant_kueue_permissions, install_kueue, queued_job,
     queued_job_with_priority, uninstall_kueue,
 };
 use kube::{
@@ -50,7 +50,7 @@ async fn remove_kueue(space: &Space, other_space: &Space) {
 }
 
 /// Takes more than a minute, since managers look for Kueue once a minute. One manager starts
-/// without the API, and another one with the API and without the rights.
+/// without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_start_once_kueue_is_installed_and_allowed() {
     let server = server_without_kueue().await;
@@ -80,7 +80,7 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
     );
     assert!(other_kueue.workloads_of("late").await.is_empty());
 
-    grant_kueue_rights(server, OLD_VERSION).await;
+    grant_kueue_permissions(server, OLD_VERSION).await;
     space.until_settled("early").await;
     other_space.until_settled("late").await;
     let base = base_workload(&late);
@@ -112,9 +112,9 @@ async fn pod_uids(space: &Space, job: &str) -> BTreeMap<String, Option<String>> 
     pods.map(|(name, pod)| (name, pod.uid())).collect()
 }
 
-/// Takes up to a minute, since managers look for the rights once a minute.
+/// Takes up to a minute, since managers look for the permissions once a minute.
 #[tokio::test]
-async fn running_job_continues_while_rights_are_revoked() {
+async fn running_job_continues_while_permissions_are_revoked() {
     let space = Space::new().await;
     let kueue = Kueue::start(&space, 3).await;
     let _kubelet = Kubelet::running(&space);
@@ -138,7 +138,7 @@ async fn running_job_continues_while_rights_are_revoked() {
             ProxyAction::Served
         }
     });
-    // The API server keeps open watches despite revoked rights, so expire them.
+    // The API server keeps open watches despite revoked permissions, so expire them.
     proxy.set_watches_of("workloads", WatchMode::Expired);
     space.create(&queued_job("next", 0)).await;
     wait_until_queued(&space, "next", "QueueForbidden").await;

@@ -1,11 +1,11 @@
-//! Clusters without the API of PodGroups, and without the rights for it.
+//! Clusters without the API of PodGroups, and without the permissions for it.
 
 use std::time::Instant;
 
 use di_api::Phase;
 use di_apiserver_tests::{
     Gangs, Kubelet, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
-    eventually, exit, gang_job, gang_settings, grant_gang_rights, install_gangs,
+    eventually, exit, gang_job, gang_settings, grant_gang_permissions, install_gangs,
 };
 use tokio::sync::OnceCell;
 
@@ -28,7 +28,7 @@ fn is_about_groups(request: &RecordedRequest) -> bool {
 }
 
 /// Takes more than a minute, since managers look for PodGroups once a minute. One manager starts
-/// without the API, and another one with the API and without the rights.
+/// without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     let server = server_without_gangs().await;
@@ -56,7 +56,7 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     assert!(other_space.pods_of("late").await.is_empty());
     assert!(other_gangs.groups_of("late").await.is_empty());
 
-    grant_gang_rights(server).await;
+    grant_gang_permissions(server).await;
     let status = other_space.until_settled("late").await;
     assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
     eventually("the first manager watches PodGroups", async || {
@@ -83,9 +83,9 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     }
 }
 
-/// Takes up to a minute, since managers look for the rights once a minute.
+/// Takes up to a minute, since managers look for the permissions once a minute.
 #[tokio::test]
-async fn placed_gang_continues_while_rights_are_revoked() {
+async fn placed_gang_continues_while_permissions_are_revoked() {
     let space = Space::new().await;
     let gangs = Gangs::start(&space, 4).await;
     let _kubelet = Kubelet::running(&space);
@@ -101,7 +101,7 @@ async fn placed_gang_continues_while_rights_are_revoked() {
             ProxyAction::Served
         }
     });
-    // The API server keeps open watches despite revoked rights, so expire them.
+    // The API server keeps open watches despite revoked permissions, so expire them.
     proxy.set_watches_of("podgroups", WatchMode::Expired);
     space.create(&gang_job(&space, "next", 1)).await;
     until_problem(&space, "next", "GangForbidden").await;

@@ -1,4 +1,4 @@
-//! RBAC rights that an administrator revokes from the manager and grants again.
+//! RBAC permissions that an administrator revokes from the manager and grants again.
 
 use di_api::{DIJobStatus, Phase, names};
 use di_apiserver_tests::{
@@ -50,13 +50,13 @@ async fn set_rules(space: &Space, user: &str, rules: &[PolicyRule]) {
 
 /// Verbs on a resource.
 #[derive(Debug)]
-struct Right {
+struct Permission {
     group: &'static str,
     resource: &'static str,
     verbs: &'static [&'static str],
 }
 
-impl Right {
+impl Permission {
     const fn new(
         group: &'static str,
         resource: &'static str,
@@ -75,7 +75,7 @@ impl Right {
         parts.unwrap_or((self.resource, ""))
     }
 
-    /// Whether a request needs this right.
+    /// Whether a request needs this permission.
     fn is_used_by(&self, request: &RecordedRequest) -> bool {
         let asks = match self.verbs[0] {
             "create" => request.method == "POST",
@@ -87,7 +87,7 @@ impl Right {
         asks && request.path().contains(&format!("/{kind}")) && request.path().ends_with(sub)
     }
 
-    /// Waits until this number of requests has used the right.
+    /// Waits until this number of requests has used the permission.
     async fn wait_until_used(&self, proxy: &Proxy, times: usize) {
         let wanted = || {
             let requests = proxy.requests().into_iter();
@@ -101,10 +101,10 @@ impl Right {
         .await;
     }
 
-    /// Waits until the client behind this proxy has tried and failed to use the right.
+    /// Waits until the client behind this proxy has tried and failed to use the permission.
     async fn wait_until_rejected(&self, proxy: &Proxy) {
         if self.verbs.contains(&"watch") {
-            // The API server keeps open watches despite revoked rights, so expire them.
+            // The API server keeps open watches despite revoked permissions, so expire them.
             proxy.set_watches_of(self.resource, WatchMode::Expired);
             self.wait_until_used(proxy, 1).await;
             proxy.set_watches(WatchMode::Flow);
@@ -113,21 +113,21 @@ impl Right {
     }
 }
 
-const CREATE_PODS: Right = Right::new("", "pods", &["create"]);
+const CREATE_PODS: Permission = Permission::new("", "pods", &["create"]);
 
-/// Waits until a user has the right, or has lost it.
-async fn wait_until_in_force(space: &Space, user: &str, right: &Right, has: bool) {
-    let (kind, sub) = right.kind_and_subresource();
+/// Waits until a user has the permission, or has lost it.
+async fn wait_until_in_force(space: &Space, user: &str, permission: &Permission, has: bool) {
+    let (kind, sub) = permission.kind_and_subresource();
     let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
         "user": user,
         "resourceAttributes": {
-            "namespace": space.namespace, "verb": right.verbs[0],
-            "group": right.group, "resource": kind, "subresource": sub,
+            "namespace": space.namespace, "verb": permission.verbs[0],
+            "group": permission.group, "resource": kind, "subresource": sub,
         },
     }}))
     .unwrap();
     let api: Api<SubjectAccessReview> = Api::all(space.client.clone());
-    eventually("the right is in force", async || {
+    eventually("the permission is in force", async || {
         let asked = api.create(&PostParams::default(), &review).await;
         let status = asked.unwrap().status.unwrap();
         if status.allowed == has {
@@ -139,8 +139,8 @@ async fn wait_until_in_force(space: &Space, user: &str, right: &Right, has: bool
     .await;
 }
 
-/// Returns the rules without a right.
-fn rules_without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
+/// Returns the rules without a permission.
+fn rules_without(permission: &Permission, rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let each = rules.iter().flat_map(|rule| {
         let resources = rule.resources.iter().flatten();
         resources.map(|one| PolicyRule {
@@ -153,10 +153,10 @@ fn rules_without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
             .resources
             .iter()
             .flatten()
-            .any(|one| one == right.resource)
+            .any(|one| one == permission.resource)
         {
             rule.verbs
-                .retain(|verb| !right.verbs.contains(&verb.as_str()));
+                .retain(|verb| !permission.verbs.contains(&verb.as_str()));
         }
         rule
     });
@@ -164,8 +164,8 @@ fn rules_without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
     rest.filter(|rule| !rule.verbs.is_empty()).collect()
 }
 
-/// A manager whose rights the test can change.
-struct ManagerWithRights {
+/// A manager whose permissions the test can change.
+struct ManagerWithPermissions {
     space: Space,
     user: String,
     rules: Vec<PolicyRule>,
@@ -174,7 +174,7 @@ struct ManagerWithRights {
     phases: PhaseMonitor,
 }
 
-impl ManagerWithRights {
+impl ManagerWithPermissions {
     async fn start() -> Self {
         let space = Space::new().await;
         let user = format!("{}-manager", space.namespace);
@@ -197,13 +197,13 @@ impl ManagerWithRights {
     async fn stop(self) {
         self.manager.stop().await;
         self.phases.check().await;
-        check_watch_rate("without a right", &self.proxy.requests());
+        check_watch_rate("without a permission", &self.proxy.requests());
     }
 }
 
 #[tokio::test]
-async fn revoked_pod_create_right_is_reported_until_restored() {
-    let granted = ManagerWithRights::start().await;
+async fn revoked_pod_create_permission_is_reported_until_restored() {
+    let granted = ManagerWithPermissions::start().await;
     let (space, user, rules) = (&granted.space, &granted.user, &granted.rules);
     let _kubelet = Kubelet::running(space);
     space.create(&Job::new("before", 2)).await;
@@ -238,14 +238,14 @@ async fn revoked_pod_create_right_is_reported_until_restored() {
 }
 
 #[tokio::test]
-async fn manager_continues_after_pod_read_right_is_restored() {
-    let granted = ManagerWithRights::start().await;
+async fn manager_continues_after_pod_read_permission_is_restored() {
+    let granted = ManagerWithPermissions::start().await;
     let (space, user, rules) = (&granted.space, &granted.user, &granted.rules);
     let _kubelet = Kubelet::running(space);
     space.create(&Job::new("before", 2)).await;
     let settled = space.until_settled("before").await;
 
-    let looks = Right::new("", "pods", &["list", "watch"]);
+    let looks = Permission::new("", "pods", &["list", "watch"]);
     set_rules(space, user, &rules_without(&looks, rules)).await;
     wait_until_in_force(space, user, &looks, false).await;
     looks.wait_until_rejected(&granted.proxy).await;
@@ -266,20 +266,20 @@ async fn manager_continues_after_pod_read_right_is_restored() {
     granted.stop().await;
 }
 
-/// All rights that the manager needs during the lifetime of a job.
-const RIGHTS: [Right; 12] = [
+/// All permissions that the manager needs during the lifetime of a job.
+const PERMISSIONS: [Permission; 12] = [
     CREATE_PODS,
-    Right::new("", "pods", &["delete"]),
-    Right::new("", "pods", &["patch"]),
-    Right::new("", "services", &["list", "watch"]),
-    Right::new("", "services", &["create"]),
-    Right::new("", "services", &["delete"]),
-    Right::new(names::GROUP, "dijobs", &["list", "watch"]),
-    Right::new(names::GROUP, "dijobs", &["delete"]),
-    Right::new(names::GROUP, "dijobs/status", &["patch"]),
-    Right::new(names::GROUP, "aggregatorconfigs", &["list", "watch"]),
-    Right::new("", "nodes", &["list", "watch"]),
-    Right::new("events.k8s.io", "events", &["create", "patch"]),
+    Permission::new("", "pods", &["delete"]),
+    Permission::new("", "pods", &["patch"]),
+    Permission::new("", "services", &["list", "watch"]),
+    Permission::new("", "services", &["create"]),
+    Permission::new("", "services", &["delete"]),
+    Permission::new(names::GROUP, "dijobs", &["list", "watch"]),
+    Permission::new(names::GROUP, "dijobs", &["delete"]),
+    Permission::new(names::GROUP, "dijobs/status", &["patch"]),
+    Permission::new(names::GROUP, "aggregatorconfigs", &["list", "watch"]),
+    Permission::new("", "nodes", &["list", "watch"]),
+    Permission::new("events.k8s.io", "events", &["create", "patch"]),
 ];
 
 /// Replaces a collector, exceeds the deadline, and lets the TTL delete the job.
@@ -321,17 +321,17 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
     .await;
 }
 
-/// Runs a job without a right until a request needs it, and then grants it again.
-async fn complete_job_without(right: &Right) {
-    let granted = ManagerWithRights::start().await;
+/// Runs a job without a permission until a request needs it, and then grants it again.
+async fn complete_job_without(permission: &Permission) {
+    let granted = ManagerWithPermissions::start().await;
     let (space, user, rules) = (granted.space.clone(), &granted.user, &granted.rules);
     let _kubelet = Kubelet::running(&space);
     space.create(&Job::new("job", 2)).await;
     let settled = space.until_settled("job").await;
-    set_rules(&space, user, &rules_without(right, rules)).await;
-    wait_until_in_force(&space, user, right, false).await;
+    set_rules(&space, user, &rules_without(permission, rules)).await;
+    wait_until_in_force(&space, user, permission, false).await;
     let given_back = async {
-        right.wait_until_rejected(&granted.proxy).await;
+        permission.wait_until_rejected(&granted.proxy).await;
         set_rules(&space, user, rules).await;
     };
     tokio::join!(complete_job(&space, &settled), given_back);
@@ -339,10 +339,10 @@ async fn complete_job_without(right: &Right) {
     // The coordinator, two collectors and one replacement.
     let made = pod_create_counts(&space).await;
     let once = made.values().all(|times| *times == 1);
-    assert!(made.len() == 4 && once, "{right:?}: {made:?}");
+    assert!(made.len() == 4 && once, "{permission:?}: {made:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn job_completes_after_any_right_is_restored() {
-    join_all(RIGHTS.iter().map(complete_job_without)).await;
+async fn job_completes_after_any_permission_is_restored() {
+    join_all(PERMISSIONS.iter().map(complete_job_without)).await;
 }
