@@ -25,14 +25,12 @@ pub(super) fn has_gang(observed: &Observed, status: &DIJobStatus, plan: &[PlanEn
         return false;
     }
     let may_be_served = gang.api != OptionalApi::NotServed;
-    match &status.scheduling {
+    if let Some(known) = &status.scheduling {
         // Pods are created after their group, so it exists.
-        Some(known) => may_be_served || known.placed || has_pods_inside(observed),
-        // The pods of a lost status may wait for their group.
-        None => {
-            let is_usable = may_be_served || has_waiting_pods_inside(observed);
-            is_usable && wants_gang(observed, plan) && !has_pods_outside(observed)
-        }
+        may_be_served || known.placed || has_pods_inside(observed)
+    } else {
+        let is_usable = may_be_served || has_waiting_pods_inside(observed);
+        is_usable && wants_gang(observed, plan) && !has_pods_outside(observed)
     }
 }
 
