@@ -495,15 +495,21 @@ fn lost_status_keeps_pods_and_quota() {
     assert!(world.workload(BASE).reclaimable.is_empty());
 }
 
-/// A terminating pod of a lost plan may use the quota of the evicted replica.
-#[test]
-fn quota_is_kept_while_a_pod_is_unknown() {
+/// An admitted job with a third collector, and the name of its Workload.
+fn admitted_with_third_collector() -> (World, String) {
     let mut world = admitted();
     set_collectors(&mut world, 3);
     world.settle();
     let own = format!("{BASE}-collector-2");
     world.admit(&own);
     run(&mut world);
+    (world, own)
+}
+
+/// A terminating pod of a lost plan may use the quota of the evicted replica.
+#[test]
+fn quota_is_kept_while_a_pod_is_unknown() {
+    let (mut world, own) = admitted_with_third_collector();
     world.evict(&own, "Preempted");
     world.settle();
     world.job.status = None;
@@ -517,12 +523,7 @@ fn quota_is_kept_while_a_pod_is_unknown() {
 /// After the loss, the second and third collector share the quota of the whole job.
 #[test]
 fn own_quota_is_kept_while_a_pod_is_unknown() {
-    let mut world = admitted();
-    set_collectors(&mut world, 3);
-    world.settle();
-    let own = format!("{BASE}-collector-2");
-    world.admit(&own);
-    run(&mut world);
+    let (mut world, own) = admitted_with_third_collector();
     let first = world.wanted(Role::Collector).remove(0);
     world.exit(&first, 1, "Error");
     run(&mut world);
