@@ -51,7 +51,7 @@ pub use jobs::{
     nervex_convert::convert_nervex,
     prepare::{PreparedObject, check_documents, is_own_kind, prepare_objects},
     suspend::set_suspended,
-    wait::{WaitState, describe_wait, wait_for_job},
+    wait::{WaitState, describe_state, describe_wait, wait_for_job},
     wait_condition::{
         WaitCondition, resumed_state, started_state, succeeded_state, suspended_state,
     },

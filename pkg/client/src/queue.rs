@@ -190,7 +190,7 @@ impl Wait {
         if let Some(about) = job.gang_wait() {
             return Self::from_gang(about);
         }
-        let wait = if job.waits_in_queue() && job.status.phase != Some(Phase::Queued) {
+        let wait = if job.waits_in_queue() && !job.waits_for_admission() {
             Self::from_replicas(job)
         } else {
             Self::from_admission(job)
@@ -292,7 +292,14 @@ impl Job {
         if self.has_ended() || self.is_suspended() {
             return false;
         }
-        self.status.phase == Some(Phase::Queued) || self.waiting_replicas().total() > 0
+        self.waits_for_admission() || self.waiting_replicas().total() > 0
+    }
+
+    /// Whether the whole job waits. The pods of a preempted job may still end.
+    fn waits_for_admission(&self) -> bool {
+        let admitted = find_condition(&self.status.conditions, ConditionType::Admitted);
+        let is_refused = admitted.is_some_and(|admitted| admitted.status == "False");
+        self.status.phase == Some(Phase::Queued) || is_refused
     }
 
     /// The condition `ReplicasReady` if its reason is about the gang of the job.

@@ -10,6 +10,9 @@ use kube::core::Status;
 /// Cause in the API server's response to a create in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
+/// The end of messages about missing permissions for Kueue.
+pub(crate) const GRANT_KUEUE_PERMISSIONS: &str = "to grant the permissions, run: kubectl di install --kueue, or with Helm set kueue.enabled=true";
+
 /// Errors of a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -60,13 +63,12 @@ pub enum Error {
         name: String,
     },
     /// The orchestrator lacks a permission for Kueue.
-    #[error("cannot {operation}; to grant the permissions, run: kubectl di install --kueue")]
+    #[error("cannot {operation}: {message}; {GRANT_KUEUE_PERMISSIONS}")]
     KueueForbidden {
         /// Verb and object of the request.
         operation: String,
-        /// Error of the server.
-        #[source]
-        source: Box<kube::Error>,
+        /// Message of the server.
+        message: String,
     },
     /// A job has more pod sets than this version of Kueue allows.
     #[error("cannot {operation}; use fewer replica groups, or a newer Kueue")]
@@ -188,16 +190,16 @@ impl Error {
 
     /// Maps a missing permission and too many pod sets in the response to a request to Kueue's API.
     pub(crate) fn map_kueue_error(self) -> Self {
-        let is_forbidden = self.missing_permission().is_some();
+        let forbidden = self.missing_permission().map(str::to_owned);
         let has_too_many = self.api_status().is_some_and(has_too_many_pod_sets);
-        match self {
-            Self::Api { operation, source } if is_forbidden => {
-                Self::KueueForbidden { operation, source }
+        match (self, forbidden) {
+            (Self::Api { operation, .. }, Some(message)) => {
+                Self::KueueForbidden { operation, message }
             }
-            Self::Api { operation, source } if has_too_many => {
+            (Self::Api { operation, source }, None) if has_too_many => {
                 Self::TooManyPodSets { operation, source }
             }
-            other => other,
+            (other, _) => other,
         }
     }
 
@@ -263,9 +265,7 @@ impl Error {
     /// Returns the message together with the messages of the sources.
     pub fn chain(&self) -> String {
         // Of a `Status` only the message is meant for people.
-        if let Self::Api { source, .. }
-        | Self::KueueForbidden { source, .. }
-        | Self::TooManyPodSets { source, .. } = self
+        if let Self::Api { source, .. } | Self::TooManyPodSets { source, .. } = self
             && let Some(status) = status_of(source)
         {
             return format!("{self}: {}", status.message);
@@ -330,13 +330,31 @@ mod tests {
         );
     }
 
+    /// The response to a request without the permission.
+    fn forbidden(message: &str) -> Error {
+        rejected(
+            &json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": message}),
+        )
+    }
+
+    #[test]
+    fn forbidden_kueue_request_ends_with_the_remedy() {
+        let message = "priorityclasses is forbidden: User \"di\" cannot list it";
+        let error = forbidden(message).map_kueue_error();
+        assert_eq!(error.reason(), Reason::QueueForbidden);
+        assert_eq!(
+            error.chain(),
+            format!(
+                "cannot try: {message}; to grant the permissions, run: kubectl di install --kueue, or with Helm set kueue.enabled=true"
+            )
+        );
+    }
+
     #[test]
     fn forbidden_group_names_the_remedy() {
         let message = "podgroups is forbidden: User \"di\" cannot create it";
-        let forbidden =
-            json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": message});
         let scheduler = "coscheduling:other".parse().unwrap();
-        let error = rejected(&forbidden).map_gang_forbidden(&scheduler);
+        let error = forbidden(message).map_gang_forbidden(&scheduler);
         assert_eq!(error.reason(), Reason::GangForbidden);
         assert_eq!(
             error.chain(),
@@ -344,8 +362,7 @@ mod tests {
                 "cannot try: {message}; to grant the permissions, run: kubectl di install --gang-scheduler=coscheduling:other"
             )
         );
-        let denied = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "admission webhook denied the request"});
-        let error = rejected(&denied).map_gang_forbidden(&scheduler);
+        let error = forbidden("admission webhook denied it").map_gang_forbidden(&scheduler);
         assert_eq!(error.reason(), Reason::Forbidden);
     }
 

@@ -15,6 +15,7 @@ use crate::{
     observe::{compute, observe},
     status_change::StatusChange,
     status_writer::write_status_and_emit,
+    step::waits_for_admission,
 };
 
 /// Error of a reconcile.
@@ -156,11 +157,17 @@ async fn write_report(context: &Context, key: &Key, job: JobRef) -> Result<()> {
     Ok(())
 }
 
-/// Reduces a step to the reason and the condition `ReplicasReady` of the status.
+/// Reduces a step to the reason and the condition `ReplicasReady` of the status. Of a job that
+/// waits for its admission, also to the condition `Admitted`.
 pub(crate) fn conditions_only(step: Step, job: &DIJob) -> Step {
-    let is_reported =
-        |condition: &Condition| condition.type_ == ConditionType::ReplicasReady.as_str();
     let mut status = job.status.clone().unwrap_or_default();
+    let still_waits =
+        waits_for_admission(&status.conditions) && waits_for_admission(&step.status.conditions);
+    let is_reported = |condition: &Condition| {
+        let type_ = condition.type_.as_str();
+        type_ == ConditionType::ReplicasReady.as_str()
+            || still_waits && type_ == ConditionType::Admitted.as_str()
+    };
     let reported = step.status.conditions.into_iter().filter(is_reported);
     status
         .conditions
@@ -175,7 +182,9 @@ pub(crate) fn conditions_only(step: Step, job: &DIJob) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use di_api::Reason;
+    use di_api::{DIJobStatus, Reason, set_condition};
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
@@ -213,6 +222,40 @@ mod tests {
             deferred.add(resources.iter().map(named), None);
             let error = stable_error(reported, new, &deferred);
             assert_eq!(error.message, expected, "{deferred:?}");
+        }
+    }
+
+    #[test]
+    fn unverified_step_changes_only_the_reason_of_a_wait() {
+        let status_with = |is_admitted: bool, reason: Reason| {
+            let mut status = DIJobStatus::default();
+            let (type_, now) = (ConditionType::Admitted, Time(Timestamp::UNIX_EPOCH));
+            set_condition(
+                &mut status.conditions,
+                type_,
+                is_admitted,
+                reason,
+                "",
+                None,
+                &now,
+            );
+            status
+        };
+        let waiting = || status_with(false, Reason::QueueWaiting);
+        let forbidden = || status_with(false, Reason::QueueForbidden);
+        let admitted = || status_with(true, Reason::QueueAdmitted);
+        for (old, new, expected) in [
+            (waiting(), forbidden(), forbidden()),
+            (waiting(), admitted(), waiting()),
+            (admitted(), forbidden(), admitted()),
+        ] {
+            let mut job: DIJob = di_fixtures::Job::test().build();
+            job.status = Some(old);
+            let step = Step {
+                status: new,
+                ..Step::default()
+            };
+            assert_eq!(conditions_only(step, &job).status, expected);
         }
     }
 

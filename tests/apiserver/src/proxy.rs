@@ -179,6 +179,26 @@ impl Proxy {
         self.shared.watches.send_replace((watches, Some(kind)));
     }
 
+    /// Rejects all requests for a resource, such as pods, like an API server without permission.
+    pub fn forbid(&self, resource: &'static str) {
+        let path = format!("/{resource}");
+        self.set_rule(move |request| {
+            if request.path().contains(&path) {
+                ProxyAction::Rejected(403)
+            } else {
+                ProxyAction::Served
+            }
+        });
+        // The API server keeps open watches despite revoked permissions, so expire them.
+        self.set_watches_of(resource, WatchMode::Expired);
+    }
+
+    /// Forwards all requests and watches again.
+    pub fn serve_all(&self) {
+        self.set_watches(WatchMode::Flow);
+        self.set_rule(|_| ProxyAction::Served);
+    }
+
     /// Resumes paused and delayed requests.
     pub fn resume_paused(&self) {
         self.shared.resumed.send_replace(());

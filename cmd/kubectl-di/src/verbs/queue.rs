@@ -19,9 +19,10 @@ use crate::{
 
 /// List jobs that wait in a queue of Kueue or for their gang, and jobs with replicas that wait.
 ///
-/// The position is that in the LocalQueue and counts from 0, as in Kueue. It is unknown without the
-/// permission to get localqueues/pendingworkloads in API group visibility.kueue.x-k8s.io. A job that
-/// waits for its gang has the queue of the gang scheduler and no position.
+/// The position is that in the LocalQueue and counts from 0, as in Kueue. It is unknown while the
+/// pods of a preempted job end, if the cluster does not serve the API group
+/// visibility.kueue.x-k8s.io, or without the permission to get localqueues/pendingworkloads in it. A
+/// job that waits for its gang has the queue of the gang scheduler and no position.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # List what waits in the current namespace, and why

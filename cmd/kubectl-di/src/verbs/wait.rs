@@ -4,7 +4,8 @@ use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use di_api::{FailureAction, Reason};
 use di_client::{
-    Cluster, Deadline, Error, Job, WaitCondition, describe_wait, get_job, wait_for_job,
+    Cluster, Deadline, Error, Job, WaitCondition, describe_state, describe_wait, get_job,
+    wait_for_job,
 };
 
 use crate::{
@@ -63,15 +64,22 @@ impl Wait {
         let awaited = self.condition.describe();
         for SelectedJob { cluster, name } in &selected {
             let check = |job: &Job| self.condition.check_job(job);
-            match wait_for_job(cluster, name, deadline, check, describe_wait(&awaited)).await {
+            let describe = |job: &Job| {
+                if self.timeout.is_zero() {
+                    describe_state(job)
+                } else {
+                    describe_wait(&awaited)(job)
+                }
+            };
+            match wait_for_job(cluster, name, deadline, check, describe).await {
                 Ok(job) => {
                     printer.print_change(out, job.object, "condition met")?;
                     out.flush()?;
                 }
                 Err(error) => {
                     report_error(&match error {
-                        Error::Timeout(_) if self.timeout.is_zero() => {
-                            anyhow!("condition not met for dijobs/{name}")
+                        Error::Timeout(job) if self.timeout.is_zero() => {
+                            anyhow!("condition not met for {job}")
                         }
                         error => error.into(),
                     });

@@ -7,23 +7,29 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{Cluster, Result};
 
 /// An API group, a resource in it, and a subresource, which may be empty.
-pub(super) type Target = (&'static str, &'static str, &'static str);
+pub(super) type Target<'a> = (&'a str, &'a str, &'a str);
 
 /// A permission. Displayed as in `get pods/log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Permission {
-    verb: &'static str,
-    target: Target,
+pub(super) struct Permission<'a> {
+    verb: &'a str,
+    target: Target<'a>,
 }
 
-impl Permission {
+impl<'a> Permission<'a> {
     /// The permission to use this verb on this resource.
-    pub(super) const fn new(verb: &'static str, target: Target) -> Self {
+    pub(super) const fn new(verb: &'a str, target: Target<'a>) -> Self {
         Self { verb, target }
+    }
+
+    /// Whether the resource is in this API group.
+    pub(super) fn is_in_group(self, group: &str) -> bool {
+        self.target.0 == group
     }
 
     fn attributes(self, namespace: Option<&str>) -> ResourceAttributes {
@@ -40,7 +46,7 @@ impl Permission {
     }
 }
 
-impl Display for Permission {
+impl Display for Permission<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (_, resource, subresource) = self.target;
         write!(f, "{} {resource}", self.verb)?;
@@ -49,6 +55,42 @@ impl Display for Permission {
         }
         write!(f, "/{subresource}")
     }
+}
+
+/// The permissions that the ClusterRoles among these objects grant.
+pub(super) fn granted_permissions(objects: &[Value]) -> Vec<Permission<'_>> {
+    let rules = objects.iter().flat_map(|object| elements(&object["rules"]));
+    let mut permissions = Vec::new();
+    for rule in rules {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+                let target = (group, resource, subresource);
+                let verbs = texts(&rule["verbs"]);
+                permissions.extend(verbs.map(|verb| Permission::new(verb, target)));
+            }
+        }
+    }
+    permissions
+}
+
+fn elements(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    elements(list).filter_map(Value::as_str)
+}
+
+/// Formats permissions, such as `get/list workloads, patch workloads/status`. Those for the same
+/// resource must follow each other.
+pub(super) fn format_permissions(permissions: &[Permission<'_>]) -> String {
+    let by_target = permissions.chunk_by(|one, next| one.target == next.target);
+    let formatted = by_target.map(|alike| {
+        let verbs: Vec<_> = alike.iter().map(|permission| permission.verb).collect();
+        Permission::new(&verbs.join("/"), alike[0].target).to_string()
+    });
+    formatted.collect::<Vec<_>>().join(", ")
 }
 
 /// Whose permissions are checked.
@@ -61,11 +103,11 @@ pub(super) enum Subject {
 }
 
 /// The permissions that the subject does not have, in the same order.
-pub(super) async fn find_refused(
+pub(super) async fn find_refused<'a>(
     cluster: &Cluster,
     subject: Subject,
-    permissions: &[Permission],
-) -> Result<Vec<Permission>> {
+    permissions: &[Permission<'a>],
+) -> Result<Vec<Permission<'a>>> {
     let reviews = permissions
         .iter()
         .map(|permission| is_allowed(cluster, subject, *permission));
@@ -76,7 +118,11 @@ pub(super) async fn find_refused(
         .collect())
 }
 
-async fn is_allowed(cluster: &Cluster, subject: Subject, permission: Permission) -> Result<bool> {
+async fn is_allowed(
+    cluster: &Cluster,
+    subject: Subject,
+    permission: Permission<'_>,
+) -> Result<bool> {
     let status = match subject {
         Subject::User => {
             let namespace = &cluster.namespace().name;

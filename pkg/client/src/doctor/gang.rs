@@ -1,17 +1,15 @@
 use di_plan::{GangScheduler, GroupKind};
 
 use super::{
-    access::{Permission, Subject, find_refused},
+    access::{Permission, Subject, find_refused, format_permissions, granted_permissions},
     finding::Finding,
 };
 use crate::{
     Cluster, HelmRelease, Result,
-    install::{helm::gang_command, versions},
+    install::{helm::gang_command, install_objects::gang_role, versions},
 };
 
 const CHECK: &str = "gang";
-/// Some verbs of the ClusterRole. Who has these has the others too.
-const VERBS: [&str; 3] = ["create", "patch", "delete"];
 
 /// Checks whether the cluster serves the groups of the gang scheduler, and whether the orchestrator
 /// may use them.
@@ -41,14 +39,17 @@ pub(super) async fn check_gang(
         let remedy = format!("install the scheduler, or run {command}");
         return Ok(vec![Finding::warning(CHECK, message).with_remedy(remedy)]);
     }
-    let permissions = VERBS.map(|verb| Permission::new(verb, (group, GroupKind::PLURAL, "")));
-    let refused = find_refused(cluster, Subject::Orchestrator, &permissions).await?;
+    let role = gang_role()?;
+    let mut needed = granted_permissions(&role);
+    // The role is for all schedulers.
+    needed.retain(|permission| permission.is_in_group(group));
+    let refused = find_refused(cluster, Subject::Orchestrator, &needed).await?;
     Ok(vec![permission_finding(&scheduler, &refused, release)])
 }
 
 fn permission_finding(
     scheduler: &GangScheduler,
-    refused: &[Permission],
+    refused: &[Permission<'_>],
     release: Option<&HelmRelease>,
 ) -> Finding {
     if refused.is_empty() {
@@ -57,10 +58,9 @@ fn permission_finding(
         );
         return Finding::ok(CHECK, message);
     }
-    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let message = format!(
         "the scheduler is {scheduler}, but the orchestrator may not {}",
-        refused.join(", ")
+        format_permissions(refused)
     );
     let command = gang_command(release, &scheduler.to_string());
     Finding::warning(CHECK, message).with_remedy(format!("so that gangs can start, run {command}"))
@@ -73,6 +73,7 @@ mod tests {
 
     const GROUP: &str = "scheduling.x-k8s.io";
     const KIND: &str = GroupKind::KIND;
+    const VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
     async fn check(cluster: &Cluster, scheduler: &str) -> Finding {
         let mut found = check_gang(cluster, scheduler, None).await.unwrap();
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(found.state, FindingState::Warning);
         assert_eq!(
             found.message,
-            "the scheduler is coscheduling:mine, but the orchestrator may not patch podgroups"
+            "the scheduler is coscheduling:mine, but the orchestrator may not get/list/watch/patch podgroups"
         );
         let remedy = found.remedy.unwrap();
         assert!(

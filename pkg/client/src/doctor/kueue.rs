@@ -1,13 +1,14 @@
 use di_api::names;
 
 use super::{
-    access::{Permission, Subject, find_refused},
+    access::{Permission, Subject, find_refused, format_permissions, granted_permissions},
     finding::Finding,
 };
 use crate::{
     Cluster, Error, HelmRelease, Job, JobQuery, Result,
     install::{
         helm::{kueue_command, upgrade_command},
+        install_objects::kueue_objects,
         versions,
     },
     list_jobs,
@@ -16,13 +17,6 @@ use crate::{
 const CHECK: &str = "kueue";
 /// The versions of Kueue's API that the orchestrator can use, preferred version first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-
-/// Some permissions of the ClusterRole. Who has these has the others too.
-const PERMISSIONS: [Permission; 3] = [
-    Permission::new("create", (names::kueue::GROUP, "workloads", "")),
-    Permission::new("patch", (names::kueue::GROUP, "workloads", "status")),
-    Permission::new("get", (names::kueue::GROUP, "resourceflavors", "")),
-];
 
 /// Checks the permissions of the orchestrator to use Kueue; if Kueue is not served, that no job
 /// needs it.
@@ -50,7 +44,9 @@ pub(super) async fn check_kueue(
         );
         return Ok(vec![Finding::warning(CHECK, message).with_remedy(remedy)]);
     };
-    let refused = find_refused(cluster, Subject::Orchestrator, &PERMISSIONS).await?;
+    let objects = kueue_objects()?;
+    let needed = granted_permissions(&objects);
+    let refused = find_refused(cluster, Subject::Orchestrator, &needed).await?;
     Ok(vec![permission_finding(version, &refused, release)])
 }
 
@@ -98,17 +94,16 @@ fn not_served_finding(jobs: &[Job]) -> Option<Finding> {
 
 fn permission_finding(
     version: &str,
-    refused: &[Permission],
+    refused: &[Permission<'_>],
     release: Option<&HelmRelease>,
 ) -> Finding {
     if refused.is_empty() {
         let message = format!("Kueue {version} is served and the orchestrator may use it");
         return Finding::ok(CHECK, message);
     }
-    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let message = format!(
         "Kueue {version} is served, but the orchestrator may not {}",
-        refused.join(", ")
+        format_permissions(refused)
     );
     let command = kueue_command(release);
     Finding::warning(CHECK, message)
@@ -207,7 +202,7 @@ mod tests {
         assert_eq!(found[0].state, FindingState::Warning);
         assert_eq!(
             found[0].message,
-            "Kueue v1beta2 is served, but the orchestrator may not patch workloads/status"
+            "Kueue v1beta2 is served, but the orchestrator may not list/watch/patch/delete workloads, patch workloads/status, list priorityclasses"
         );
         let remedy = found[0].remedy.as_deref().unwrap();
         assert!(remedy.ends_with("kubectl di install --kueue"), "{remedy}");
@@ -215,7 +210,8 @@ mod tests {
 
     #[tokio::test]
     async fn kueue_with_permissions_is_ok() {
-        let cluster = mock_kueue(&["v1beta1"], &["create", "get", "patch"]);
+        let verbs = &["get", "list", "watch", "create", "patch", "delete"];
+        let cluster = mock_kueue(&["v1beta1"], verbs);
         let found = check_kueue(&cluster, None).await.unwrap();
         let ok = Finding::ok(
             CHECK,

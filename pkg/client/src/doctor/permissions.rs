@@ -8,13 +8,13 @@ use crate::{Cluster, Result};
 
 const CHECK: &str = "permissions";
 
-const JOBS: Target = (names::GROUP, "dijobs", "");
-const PODS: Target = ("", "pods", "");
-const EVENTS: Target = ("", "events", "");
-const EXEC: Target = ("", "pods", "exec");
-const PORTS: Target = ("", "pods", "portforward");
+const JOBS: Target<'static> = (names::GROUP, "dijobs", "");
+const PODS: Target<'static> = ("", "pods", "");
+const EVENTS: Target<'static> = ("", "events", "");
+const EXEC: Target<'static> = ("", "pods", "exec");
+const PORTS: Target<'static> = ("", "pods", "portforward");
 /// Permissions, and the commands that need them.
-const PERMISSIONS: [(Permission, &str); 20] = [
+const PERMISSIONS: [(Permission<'static>, &str); 20] = [
     (Permission::new("get", JOBS), "get"),
     (Permission::new("list", JOBS), "get"),
     (Permission::new("watch", JOBS), "get --watch"),
@@ -55,7 +55,7 @@ pub(super) async fn check_permissions(cluster: &Cluster) -> Result<Vec<Finding>>
     )])
 }
 
-fn permission_finding(refused: &[Permission], namespace: &str) -> Finding {
+fn permission_finding(refused: &[Permission<'_>], namespace: &str) -> Finding {
     if refused.is_empty() {
         let message = format!("you have all permissions of this plugin in namespace {namespace}");
         return Finding::ok(CHECK, message);

@@ -127,11 +127,15 @@ pub fn gang_objects(scheduler: Option<&GangScheduler>, image: &str) -> Result<Ve
     Ok(objects)
 }
 
+/// The ClusterRole with the permissions to use the groups of gang schedulers, and its binding.
+pub(crate) fn gang_role() -> Result<Vec<Value>> {
+    let objects: Result<Vec<_>> = GANG.iter().map(parse_file).collect();
+    Ok(objects?.concat())
+}
+
 /// The permissions of the orchestrator to use the groups of gang schedulers, in deletion order.
 pub fn gang_permissions() -> Result<Vec<ObjectRef>> {
-    let objects: Result<Vec<_>> = GANG.iter().map(parse_file).collect();
-    let objects = objects?.concat();
-    Ok(objects.iter().rev().map(ObjectRef::from).collect())
+    Ok(gang_role()?.iter().rev().map(ObjectRef::from).collect())
 }
 
 fn parse_file((origin, text): &File) -> Result<Vec<Value>> {

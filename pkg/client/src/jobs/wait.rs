@@ -72,13 +72,16 @@ pub async fn wait_for_job(
 
 /// Describes what a wait has waited for, such as `phase Running`, with what the job has instead.
 pub fn describe_wait(awaited: &str) -> impl Fn(&Job) -> String {
-    move |job| {
-        let awaited = format!("{awaited} of {}", job.resource_name());
-        let phase = || Some(format!("its phase is {}", job.status.phase?.as_str()));
-        match job.problem_summary().or_else(phase) {
-            Some(found) => format!("{awaited} ({found})"),
-            None => awaited,
-        }
+    move |job| format!("{awaited} of {}", describe_state(job))
+}
+
+/// Describes a job that has not met a condition: its name, with its problem or its phase.
+pub fn describe_state(job: &Job) -> String {
+    let name = job.resource_name();
+    let phase = || Some(format!("its phase is {}", job.status.phase?.as_str()));
+    match job.problem_summary().or_else(phase) {
+        Some(found) => format!("{name} ({found})"),
+        None => name,
     }
 }
 

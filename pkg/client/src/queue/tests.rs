@@ -97,6 +97,20 @@ fn queued_job_that_no_workload_can_have_says_so() {
 }
 
 #[test]
+fn preempted_job_waits_while_its_pods_end() {
+    let mut job = running("j", "QueuePreempted");
+    job["status"]["phase"] = "Created".into();
+    job["status"]["queueing"] = json!(null);
+    job["status"]["conditions"][0] = condition("Admitted", "False", "QueuePreempted");
+    let row = rows(&[job], &PendingByQueue::new()).remove(0);
+    assert!(row.waits && row.cluster_queue.is_none(), "{row:?}");
+    assert_eq!(row.reason.as_deref(), Some("QueuePreempted"));
+    assert_eq!(row.message, MESSAGE);
+    assert_eq!(row.since, Some(time("2026-01-01T00:01:00Z")));
+    assert_eq!(row.waiting_replicas.total(), 0, "its replicas wait with it");
+}
+
+#[test]
 fn waiting_replicas_have_the_message_of_their_condition() {
     let row = rows(&[running("j", "QueueWaiting")], &PendingByQueue::new()).remove(0);
     assert_eq!(

@@ -57,6 +57,9 @@ fn set_reason_and_conditions(observed: &Observed, status: &mut DIJobStatus) {
         .or_else(|| learner_groups::missing_template(observed, &status.plan))
         .or_else(|| worst_problem_of_pods_or_gang(observed, status))
         .or_else(|| queueing::waiting_problem(observed, status));
+    if let Some((reason, message)) = &problem {
+        queueing::report_error(observed, status, *reason, message);
+    }
     let reason = problem.as_ref().map(|(reason, _)| *reason);
     let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
     let warning = gang::gang_warning(observed, status, &status.plan);

@@ -40,6 +40,7 @@ pub(crate) use self::{
     observed::{Observed, ObservedGang, ObservedQueue, ReconcileError},
     outcome::{Action, EventRecord, Step, join_names},
     phase::has_started,
+    queueing::waits_for_admission,
 };
 
 /// Computes the desired status of a job, and the actions and events that follow.

@@ -12,6 +12,7 @@ mod workloads;
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, QueueState, Reason, find_condition};
 use di_cache::QueueApi;
 use di_plan::{PodView, patch_finished};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use self::{
     admission::describe_api,
@@ -58,6 +59,25 @@ pub(super) fn finish(observed: &Observed, step: &mut Step) {
         step.actions.push(Action::PatchWorkloadStatus(patch));
     }
     delete_workloads(observed, step, |workload| workload.name != base);
+}
+
+/// Reports an error of a request to Kueue also in the condition `Admitted` of a job that waits.
+pub(super) fn report_error(
+    observed: &Observed,
+    status: &mut DIJobStatus,
+    reason: Reason,
+    message: &str,
+) {
+    let is_about_kueue = matches!(reason, Reason::QueueForbidden | Reason::QueueTooManyShapes);
+    if is_about_kueue && !observed.job.spec.suspend && waits_for_admission(&status.conditions) {
+        observed.set_condition(status, ConditionType::Admitted, false, reason, message);
+    }
+}
+
+/// Returns true if a job waits for its admission, by its conditions.
+pub(crate) fn waits_for_admission(conditions: &[Condition]) -> bool {
+    let admitted = find_condition(conditions, ConditionType::Admitted);
+    admitted.is_some_and(|admitted| admitted.status == "False")
 }
 
 /// Returns reason and message if the job, or one of its replicas, waits for quota.

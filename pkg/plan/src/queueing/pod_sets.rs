@@ -47,8 +47,9 @@ impl PodSet {
     }
 }
 
-/// Name of the pod set of an entry: its role, the resources that differ from the template, and the
-/// size of the learner group, since its ddp learners share the other resources by their GPUs.
+/// Name of the pod set of an entry, a DNS label: its role, the resources that differ from the
+/// template, and the size of the learner group, since its ddp learners share the other resources by
+/// their GPUs.
 pub fn pod_set_name(entry: &PlanEntry) -> String {
     let mut parts = vec![entry.role.label().to_owned()];
     // The resources of an aggregator are those of its ddp learners.
@@ -59,8 +60,11 @@ pub fn pod_set_name(entry: &PlanEntry) -> String {
             ("gpu", &resources.gpus),
             ("memory", &resources.memory),
         ] {
-            let quantity = quantity.as_ref().map(|quantity| quantity.0.to_lowercase());
-            parts.extend(quantity.map(|text| format!("{resource}-{}", text.replace('.', "-"))));
+            if let Some(quantity) = quantity {
+                let text = quantity.0.to_lowercase();
+                let text = text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+                parts.push(format!("{resource}-{text}"));
+            }
         }
     }
     if let Some(ddp) = &entry.ddp {
@@ -68,6 +72,7 @@ pub fn pod_set_name(entry: &PlanEntry) -> String {
     }
     let mut name = parts.join("-");
     name.truncate(names::MAX_POD_NAME_LEN);
+    name.truncate(name.trim_end_matches('-').len());
     name
 }
 

@@ -43,6 +43,16 @@ fn workload_names_are_short_and_stable() {
 }
 
 #[test]
+fn pod_set_name_is_a_dns_label() {
+    // The dash before the GPUs is the 63rd character.
+    let cpus = "1".repeat(48);
+    let long = entry("Collector", &json!({"cpus": cpus, "gpus": "4"}));
+    assert_eq!(pod_set_name(&long), format!("collector-cpu-{cpus}"));
+    let exponent = entry("Collector", &json!({"memory": "1E+3"}));
+    assert_eq!(pod_set_name(&exponent), "collector-memory-1e-3");
+}
+
+#[test]
 fn pods_with_same_resources_share_a_pod_set() {
     let gpus = json!({"gpus": "4", "cpus": "1.5"});
     for (entry, name) in [

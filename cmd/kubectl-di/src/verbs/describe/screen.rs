@@ -145,13 +145,20 @@ impl Screen<'_> {
     /// The newest event about a quota that Kueue took back. Events expire after about an hour.
     fn last_eviction(&self) -> Option<Field> {
         let reasons = [Reason::QueuePreempted, Reason::QueueEvicted].map(Reason::as_str);
-        let events = self.events?.as_ref().ok()?.iter();
-        let evictions = events.filter(|event| reasons.contains(&event.reason.as_str()));
+        // Events of type Normal with these reasons say that the job waits again.
+        let warnings = self.events?.as_ref().ok()?.iter();
+        let warnings = warnings.filter(|event| event.type_ == "Warning");
+        let evictions = warnings.filter(|event| reasons.contains(&event.reason.as_str()));
         let last = evictions.max_by_key(|event| event.last)?;
         let age = last
             .last
-            .map(|at| format!("{} ago: ", format_age(at, self.now)));
-        let text = age.unwrap_or_default() + &one_line(&last.message);
+            .map(|at| format!(", {} ago", format_age(at, self.now)));
+        let text = format!(
+            "{}{}: {}",
+            last.reason,
+            age.unwrap_or_default(),
+            remove_uids(&one_line(&last.message))
+        );
         Some(("Last Eviction", vec![plain_cell(text)]))
     }
 
@@ -344,6 +351,16 @@ impl Screen<'_> {
             .strftime("%a, %d %b %Y %H:%M:%S %z");
         format!("{date} ({} ago)", format_age(at, self.now))
     }
+}
+
+/// Removes the UIDs of the preempting Workload and its job from a message of Kueue.
+fn remove_uids(message: &str) -> String {
+    if let Some((before, rest)) = message.split_once(" (UID: ")
+        && let Some((_, after)) = rest.split_once(')')
+    {
+        return format!("{before}{after}");
+    }
+    message.to_owned()
 }
 
 fn pair_cells(map: &Value) -> Vec<Cell> {

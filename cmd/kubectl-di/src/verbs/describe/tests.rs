@@ -215,20 +215,19 @@ fn admitted_job_is_described_with_flavors_and_waiting_replicas() {
         ],
         "plan": [entry(0, "Waiting"), entry(1, "Waiting"), entry(2, "Admitted")],
     }));
-    let event = |reason: &str, minute: i32| {
+    let event = |type_: &str, reason: &str, minute: i32, message: &str| {
         Event::from(json!({
-            "type": "Warning", "reason": reason, "message": format!("by job {minute}"), "count": 1,
+            "type": type_, "reason": reason, "message": message, "count": 1,
             "lastTimestamp": format!("2026-01-01T00:{minute}:00Z"),
         }))
     };
-    let events = [
-        ("QueuePreempted", 50),
-        ("QueueEvicted", 55),
-        ("Created", 58),
-    ];
-    let events = Ok(events
-        .map(|(reason, minute)| event(reason, minute))
-        .to_vec());
+    let preempted = "Preempted to accommodate a workload (UID: u, JobUID: v) due to prioritization";
+    let events = Ok(vec![
+        event("Warning", "QueueEvicted", 50, "The LocalQueue is stopped"),
+        event("Warning", "QueuePreempted", 55, preempted),
+        event("Normal", "QueuePreempted", 56, "the job waits in its queue"),
+        event("Warning", "ReplicaReplaced", 58, "failed"),
+    ]);
     let text = shown(&job, &[], Some(&events));
     let block = "
 Queue:
@@ -239,7 +238,7 @@ Queue:
                      collector: default, spot
   Reason:            QueueAdmitted
   Waiting Replicas:  2 collectors
-  Last Eviction:     5m ago: by job 55
+  Last Eviction:     QueuePreempted, 5m ago: Preempted to accommodate a workload due to prioritization
 Conditions:
 ";
     assert!(text.contains(block), "{text}");

@@ -97,7 +97,7 @@ async fn kueue_permissions_are_installed_kept_and_deleted() {
     let now = DeleteParams::default();
     plugin.space.jobs().delete("j", &now).await.unwrap();
     serve_kind(&plugin, "kueue.x-k8s.io", "v1beta2", "Workload").await;
-    let refused = "warning  kueue         Kueue v1beta2 is served, but the orchestrator may not create workloads, patch workloads/status, get resourceflavors\n";
+    let refused = "warning  kueue         Kueue v1beta2 is served, but the orchestrator may not get/list/watch/create/patch/delete workloads, patch workloads/status, get resourceflavors, get workloadpriorityclasses, get/list priorityclasses\n";
     doctor_until(&plugin, refused).await;
 
     // The orchestrator is installed already, so only the permissions are applied.

@@ -21,6 +21,7 @@ use super::{
     drafts::draft_base,
     workloads::{base_name, clear_quota, delete_workloads, is_name_taken, own_workloads},
 };
+use crate::error::GRANT_KUEUE_PERMISSIONS;
 
 /// Returns true if the pods of the job may run. Else the job waits in its queue without pods.
 pub fn reconcile_admission(
@@ -64,8 +65,8 @@ pub(super) fn describe_api(observed: &Observed, queue: &str) -> Option<(Reason, 
             ),
         )),
         QueueApi::Forbidden => {
-            let message = "the orchestrator may not use Kueue; to grant the permissions, run: kubectl di install --kueue";
-            Some((Reason::QueueForbidden, message.to_owned()))
+            let message = format!("the orchestrator may not use Kueue; {GRANT_KUEUE_PERMISSIONS}");
+            Some((Reason::QueueForbidden, message))
         }
     }
 }

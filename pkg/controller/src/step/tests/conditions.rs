@@ -265,6 +265,49 @@ fn error_message_changes_only_for_deferred_create() {
     }
 }
 
+/// Status and reason of the condition `Admitted`.
+fn admission(world: &World) -> (&str, &str) {
+    let all = &world.status().conditions;
+    let admitted = find_condition(all, ConditionType::Admitted).unwrap();
+    (admitted.status.as_str(), admitted.reason.as_str())
+}
+
+#[test]
+fn forbidden_request_to_kueue_is_the_reason_of_the_wait() {
+    let forbidden = ReconcileError {
+        reason: Reason::QueueForbidden,
+        message: "cannot list priorityclasses".to_owned(),
+        deferred_create: None,
+    };
+    let mut world = queueing::waiting();
+    assert_eq!(admission(&world), ("False", "QueueWaiting"));
+    world.last_error = Some(forbidden.clone());
+    world.settle();
+    assert_eq!(world.status().reason.as_deref(), Some("QueueForbidden"));
+    assert_eq!(admission(&world), ("False", "QueueForbidden"));
+    let all = &world.status().conditions;
+    for type_ in [ConditionType::Admitted, ConditionType::ReplicasReady] {
+        let condition = find_condition(all, type_).unwrap();
+        assert_eq!(condition.message, forbidden.message, "{type_:?}");
+    }
+    world.last_error = None;
+    world.settle();
+    assert_eq!(admission(&world), ("False", "QueueWaiting"));
+
+    let mut running = queueing::admitted();
+    running.last_error = Some(forbidden.clone());
+    running.settle();
+    assert_eq!(running.status().reason.as_deref(), Some("QueueForbidden"));
+    assert_eq!(admission(&running), ("True", "QueueAdmitted"));
+
+    // The suspension is why the job does not wait in its queue.
+    running.last_error = None;
+    running.suspend_and_settle();
+    running.last_error = Some(forbidden);
+    running.settle();
+    assert_eq!(admission(&running), ("False", "Suspended"));
+}
+
 #[test]
 fn most_severe_problem_is_reported_coordinator_first() {
     const COLLECTOR: usize = 0;

@@ -25,7 +25,7 @@ fn queued_job_with_group() -> Job {
 }
 
 /// A cluster with Kueue and a waiting job.
-fn waiting() -> World {
+pub(super) fn waiting() -> World {
     let mut world = World::new(queued_job());
     world.serve_kueue();
     world.settle();

@@ -4,24 +4,12 @@ use std::time::Instant;
 
 use di_api::Phase;
 use di_apiserver_tests::{
-    Gangs, Kubelet, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
-    eventually, exit, gang_job, gang_settings, grant_gang_permissions, install_gangs,
+    Gangs, Kubelet, Manager, Proxy, RecordedRequest, Space, eventually, exit, gang_job,
+    gang_settings, grant_gang_permissions, install_gangs,
 };
-use tokio::sync::OnceCell;
 
 use super::{has_gang, until_problem};
-use crate::queueing::until_replaced;
-
-/// A server for this test only, since the others need PodGroups.
-async fn server_without_gangs() -> &'static Server {
-    static SERVER: OnceCell<Server> = OnceCell::const_new();
-    SERVER.get_or_init(Server::installed).await
-}
-
-async fn space_on(server: &'static Server) -> Space {
-    let space = Space::on(server).await;
-    space.without_random_faults("a failed discovery is repeated after a minute")
-}
+use crate::queueing::{space_on, start_server, until_replaced};
 
 fn is_about_groups(request: &RecordedRequest) -> bool {
     request.path().contains("/podgroups")
@@ -31,7 +19,7 @@ fn is_about_groups(request: &RecordedRequest) -> bool {
 /// without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_get_gangs_once_they_are_served_and_allowed() {
-    let server = server_without_gangs().await;
+    let server = start_server().await;
     let space = space_on(server).await;
     let _kubelet = Kubelet::running(&space);
     let started = Instant::now();
@@ -94,15 +82,7 @@ async fn placed_gang_continues_while_permissions_are_revoked() {
     space.create(&gang_job(&space, "job", 1)).await;
     let lost = space.until_settled("job").await.plan.remove(0).name;
 
-    proxy.set_rule(|request| {
-        if is_about_groups(request) {
-            ProxyAction::Rejected(403)
-        } else {
-            ProxyAction::Served
-        }
-    });
-    // The API server keeps open watches despite revoked permissions, so expire them.
-    proxy.set_watches_of("podgroups", WatchMode::Expired);
+    proxy.forbid("podgroups");
     space.create(&gang_job(&space, "next", 1)).await;
     until_problem(&space, "next", "GangForbidden").await;
     assert!(space.pods_of("next").await.is_empty());
@@ -112,8 +92,7 @@ async fn placed_gang_continues_while_permissions_are_revoked() {
     let gang = status.scheduling.unwrap();
     assert!(gang.placed, "{gang:?}");
 
-    proxy.set_watches(WatchMode::Flow);
-    proxy.set_rule(|_| ProxyAction::Served);
+    proxy.serve_all();
     let status = space.until_settled("next").await;
     assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
     assert_eq!(gangs.groups_of("job").await.len(), 1);

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{check_order, has_gang, until_no_group};
 use crate::{
     hanging_proxy::{HangingProxy, run_short_lives},
-    queueing::plan_names,
+    queueing::{plan_names, runs_with},
     suspend::set_suspended,
     two_managers::pod_create_counts,
 };
@@ -37,9 +37,7 @@ async fn check_gang(
 /// Starts the job by short-lived managers, checks its gang in the writes from this one on, and
 /// returns the names of its replicas.
 async fn start_job(space: &Space, gangs: &Gangs, first_write: usize) -> BTreeSet<String> {
-    let is_running = |status: &DIJobStatus| {
-        status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some("2/2")
-    };
+    let is_running = |status: &DIJobStatus| runs_with(status, "2/2");
     run_short_lives(space, &gang_settings(), "job", is_running).await;
     let manager = gangs.manager("manager");
     let names = check_gang(space, gangs, 1, first_write).await;

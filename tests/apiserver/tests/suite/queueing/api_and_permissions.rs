@@ -4,35 +4,23 @@ use std::collections::BTreeMap;
 
 use di_api::{Phase, names::kueue::QUEUE_LABEL};
 use di_apiserver_tests::{
-    Kubelet, Kueue, Manager, Proxy, ProxyAction, RecordedRequest, Server, Space, WatchMode,
-    condition_reason, exit, grant_kueue_permissions, install_kueue, queued_job,
-    queued_job_with_priority, uninstall_kueue,
+    Kubelet, Kueue, Manager, Proxy, Space, condition_reason, exit, grant_kueue_permissions,
+    install_kueue, queued_job, queued_job_with_priority, uninstall_kueue,
 };
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use super::{
-    base_workload, until_replaced, wait_until_finished, wait_until_queued, waiting_reason,
+    base_workload, space_on, start_server, until_replaced, wait_until_finished, wait_until_queued,
+    waiting_reason,
 };
 use crate::suspend::set_suspended;
 
 /// The oldest version of Kueue's API that managers use.
 const OLD_VERSION: &str = "v1beta1";
-
-/// A server for this test only, since the others need Kueue's API.
-async fn server_without_kueue() -> &'static Server {
-    static SERVER: OnceCell<Server> = OnceCell::const_new();
-    SERVER.get_or_init(Server::installed).await
-}
-
-async fn space_on(server: &'static Server) -> Space {
-    let space = Space::on(server).await;
-    space.without_random_faults("a failed discovery is repeated after a minute")
-}
 
 /// Removes Kueue while `early` runs, and after the steps in docs/operations.md for `late`.
 async fn remove_kueue(space: &Space, other_space: &Space) {
@@ -53,7 +41,7 @@ async fn remove_kueue(space: &Space, other_space: &Space) {
 /// without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_start_once_kueue_is_installed_and_allowed() {
-    let server = server_without_kueue().await;
+    let server = start_server().await;
     let space = space_on(server).await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
@@ -74,10 +62,8 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
     let late = other_space.create(&late).await;
     let status = wait_until_queued(&other_space, "late", "QueueForbidden").await;
     let (_, message) = waiting_reason(&status).unwrap();
-    assert!(
-        message.contains("run: kubectl di install --kueue"),
-        "{message}"
-    );
+    let advice = "run: kubectl di install --kueue, or with Helm set kueue.enabled=true";
+    assert!(message.ends_with(advice), "{message}");
     assert!(other_kueue.workloads_of("late").await.is_empty());
 
     grant_kueue_permissions(server, OLD_VERSION).await;
@@ -100,10 +86,6 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
     for kueue in [kueue, other_kueue] {
         kueue.check().await;
     }
-}
-
-fn is_for_workloads(request: &RecordedRequest) -> bool {
-    request.path().contains("/workloads")
 }
 
 /// UIDs of the pods of a job, by name.
@@ -131,15 +113,7 @@ async fn running_job_continues_while_permissions_are_revoked() {
         .await;
     let before = pod_uids(&space, "job").await;
 
-    proxy.set_rule(|request| {
-        if is_for_workloads(request) {
-            ProxyAction::Rejected(403)
-        } else {
-            ProxyAction::Served
-        }
-    });
-    // The API server keeps open watches despite revoked permissions, so expire them.
-    proxy.set_watches_of("workloads", WatchMode::Expired);
+    proxy.forbid("workloads");
     space.create(&queued_job("next", 0)).await;
     wait_until_queued(&space, "next", "QueueForbidden").await;
     exit(&space.pods(), &lost, 137).await;
@@ -151,8 +125,7 @@ async fn running_job_continues_while_permissions_are_revoked() {
     assert_eq!(pods.len(), 3, "{pods:?}");
     assert!(before.iter().all(|pod| pods.get(pod.0) == Some(pod.1)));
 
-    proxy.set_watches(WatchMode::Flow);
-    proxy.set_rule(|_| ProxyAction::Served);
+    proxy.serve_all();
     space.until_settled("next").await;
     assert_eq!(pod_uids(&space, "job").await, pods);
     exit(&space.pods(), "job-coordinator", 0).await;

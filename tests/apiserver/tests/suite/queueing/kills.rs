@@ -15,7 +15,8 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    base_workload, find_entry, plan_names, set_collectors, wait_until_finished, wait_until_queued,
+    base_workload, find_entry, plan_names, runs_with, set_collectors, wait_until_finished,
+    wait_until_queued,
 };
 use crate::{
     hanging_proxy::{HangingProxy, run_short_lives},
@@ -118,10 +119,7 @@ async fn killed_managers_keep_quota_and_names() {
 /// Lets short-lived managers react until a job runs with these ready collectors, and then another
 /// one until it has settled. Returns its status.
 async fn run_job(space: &Space, job: &str, collectors: &str) -> DIJobStatus {
-    let is_running = |status: &DIJobStatus| {
-        let ready = status.collectors_ready.as_deref();
-        status.phase == Some(Phase::Running) && ready == Some(collectors)
-    };
+    let is_running = |status: &DIJobStatus| runs_with(status, collectors);
     run_short_lives(space, &Settings::default(), job, is_running).await;
     let manager = space.manager("manager");
     let status = space.until_settled(job).await;
@@ -219,8 +217,7 @@ impl ShortLives {
             let found = self.space.jobs().get(job).await;
             let status = found.map_err(|error| error.to_string())?.status;
             let status = status.unwrap_or_default();
-            let is_running = status.phase == Some(Phase::Running);
-            if is_running && status.collectors_ready.as_deref() == Some(collectors) {
+            if runs_with(&status, collectors) {
                 Ok(status)
             } else {
                 Err(format!("{status:?}"))

@@ -12,12 +12,23 @@ mod stops;
 use std::collections::BTreeSet;
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, find_condition};
-use di_apiserver_tests::{Kubelet, Kueue, Manager, Space, condition_reason};
+use di_apiserver_tests::{Kubelet, Kueue, Manager, Server, Space, condition_reason};
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+
+/// Starts a server for one test, since the others need the APIs of Kueue and of PodGroups.
+pub(crate) async fn start_server() -> &'static Server {
+    Box::leak(Box::new(Server::installed().await))
+}
+
+/// Creates a namespace on the server of one test.
+pub(crate) async fn space_on(server: &'static Server) -> Space {
+    let space = Space::on(server).await;
+    space.without_random_faults("a failed discovery is repeated after a minute")
+}
 
 /// Starts Kueue with a quota of this number of pods, a kubelet and a manager.
 async fn start_with_quota(pods: usize) -> (Space, Kueue, Kubelet, Manager) {
@@ -74,6 +85,12 @@ pub(crate) async fn until_replaced(space: &Space, job: &str, lost: &str) -> DIJo
     };
     let description = format!("a replacement of {lost}");
     space.until(job, &description, is_replaced).await
+}
+
+/// Whether a job runs with these ready collectors, such as `2/2`.
+pub(crate) fn runs_with(status: &DIJobStatus, collectors: &str) -> bool {
+    let ready = status.collectors_ready.as_deref();
+    status.phase == Some(Phase::Running) && ready == Some(collectors)
 }
 
 pub(crate) async fn set_collectors(space: &Space, job: &str, replicas: usize) {

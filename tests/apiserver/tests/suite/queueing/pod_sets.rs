@@ -1,11 +1,10 @@
 //! Jobs with more kinds of pods than a Workload may have pod sets.
 
-use di_api::Phase;
 use di_apiserver_tests::queued_job;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::start_with_quota;
+use super::{start_with_quota, wait_until_queued};
 use crate::gang::until_problem;
 
 /// One collector of each kind.
@@ -30,8 +29,7 @@ async fn job_with_too_many_pod_sets_waits_until_it_has_fewer() {
     assert!(message.contains("spec.podSets"), "{message}");
     assert!(message.contains("at most 8 items"), "{message}");
     space.until_event("job", "QueueTooManyShapes").await;
-    space.until_phase("job", Phase::Queued).await;
-    assert!(space.pods_of("job").await.is_empty());
+    wait_until_queued(&space, "job", "QueueTooManyShapes").await;
     assert!(kueue.workloads_of("job").await.is_empty());
 
     let patch = Patch::Merge(json!({"spec": {"collector": {"groups": collector_groups(7)}}}));
