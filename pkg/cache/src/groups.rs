@@ -1,6 +1,6 @@
 //! Groups of a gang scheduler.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use di_plan::{GroupKind, GroupView};
 use kube::{Client, api::ApiResource};
@@ -25,11 +25,12 @@ pub fn group_resource(kind: GroupKind) -> ApiResource {
 
 /// Feeds the groups of all jobs into `cache`, and sends the key of each changed job to `changed`.
 ///
-/// Without the API or the permission it costs one or two requests a minute. Returns only when
-/// `changed` is closed.
+/// Without the API or the permission it costs one or two requests per `discovery_interval`. Returns
+/// only when `changed` is closed.
 pub async fn feed_groups(
     client: Client,
     kind: GroupKind,
+    discovery_interval: Duration,
     cache: Arc<GroupCache>,
     changed: mpsc::Sender<Key>,
     errors: WatchErrors,
@@ -41,5 +42,5 @@ pub async fn feed_groups(
         kind: GroupKind::KIND,
         resource: GroupKind::PLURAL,
     };
-    feed_optional(client, kind, &cache, changed, errors).await;
+    feed_optional(client, kind, discovery_interval, &cache, changed, errors).await;
 }

@@ -37,7 +37,7 @@ pub use job_view::{Halt, JobView, RoleView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use key::Key;
 pub use objects::{ObjectCache, PodCache, ServiceCache};
-pub use optional_api::{OptionalApi, OptionalCache};
+pub use optional_api::{DISCOVERY_INTERVAL, OptionalApi, OptionalCache};
 pub use read_only_cache::{AggregatorCache, NodeCache, ReadOnlyCache};
 pub use versioned_map::VersionedMap;
 pub use view::View;

@@ -30,8 +30,8 @@ use crate::{
     watch_errors::WatchErrors,
 };
 
-/// Time between two looks for an API that is not served, or must not be used.
-const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
+/// Default time between two looks for an API that is not served, or must not be used.
+pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// Time before another try if the API server did not say whether it serves the API.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -115,11 +115,12 @@ pub(crate) struct OptionalKind<V> {
 
 /// Feeds the objects of all jobs into `cache`, and sends the key of each changed job to `changed`.
 ///
-/// Without the API or the permission it costs one or two requests a minute. Returns only when
-/// `changed` is closed.
+/// Without the API or the permission it costs one or two requests per `discovery_interval`. Returns
+/// only when `changed` is closed.
 pub(crate) async fn feed_optional<T, V>(
     client: Client,
     kind: OptionalKind<V>,
+    discovery_interval: Duration,
     cache: &OptionalCache<T, V>,
     changed: mpsc::Sender<Key>,
     errors: WatchErrors,
@@ -136,13 +137,13 @@ pub(crate) async fn feed_optional<T, V>(
                     OptionalApi::Unknown => RETRY_INTERVAL,
                     end => {
                         cache.set_api(end);
-                        DISCOVERY_INTERVAL
+                        discovery_interval
                     }
                 }
             }
             Ok(Ok(None)) => {
                 cache.set_api(OptionalApi::NotServed);
-                DISCOVERY_INTERVAL
+                discovery_interval
             }
             Ok(Err(error)) => {
                 let error: &dyn std::error::Error = &error;
@@ -302,8 +303,13 @@ mod tests {
         let (mock, client) = kueue_server(is_served.clone());
         let cache = Arc::new(WorkloadCache::default());
         let (changed, _keys) = mpsc::channel(1);
-        let feed = feed_workloads(client, cache.clone(), changed, WatchErrors::default());
-        let feed = tokio::spawn(feed);
+        let feed = tokio::spawn(feed_workloads(
+            client,
+            DISCOVERY_INTERVAL,
+            cache.clone(),
+            changed,
+            WatchErrors::default(),
+        ));
         // The clock is paused, so it advances only while the feed waits.
         let observe = async || {
             sleep(2 * RETRY_INTERVAL).await;
@@ -319,6 +325,23 @@ mod tests {
         is_served.store(false, Relaxed);
         cache.report_missing();
         assert_eq!(observe().await, (QueueApi::NotServed, 3));
+        feed.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unserved_api_costs_one_request_a_minute() {
+        let (mock, client) = kueue_server(Arc::default());
+        let (changed, _keys) = mpsc::channel(1);
+        let feed = tokio::spawn(feed_workloads(
+            client,
+            DISCOVERY_INTERVAL,
+            Arc::default(),
+            changed,
+            WatchErrors::default(),
+        ));
+        let minute = Duration::from_secs(60);
+        sleep(10 * minute + RETRY_INTERVAL).await;
+        assert_eq!(mock.requests().len(), 11, "one at the start");
         feed.abort();
     }
 }

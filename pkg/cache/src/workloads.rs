@@ -1,6 +1,6 @@
 //! Workloads of Kueue.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use di_api::names::kueue;
 use di_plan::{KueueVersion, WorkloadView};
@@ -27,10 +27,11 @@ pub fn kueue_resource(version: KueueVersion, kind: &str) -> ApiResource {
 /// Feeds the Workloads of all jobs into `cache`, and sends the key of each changed job to
 /// `changed`.
 ///
-/// Without the API or the permission it costs one or two requests a minute. Returns only when
-/// `changed` is closed.
+/// Without the API or the permission it costs one or two requests per `discovery_interval`. Returns
+/// only when `changed` is closed.
 pub async fn feed_workloads(
     client: Client,
+    discovery_interval: Duration,
     cache: Arc<WorkloadCache>,
     changed: mpsc::Sender<Key>,
     errors: WatchErrors,
@@ -44,5 +45,5 @@ pub async fn feed_workloads(
         kind: "Workload",
         resource: "workloads",
     };
-    feed_optional(client, kind, &cache, changed, errors).await;
+    feed_optional(client, kind, discovery_interval, &cache, changed, errors).await;
 }

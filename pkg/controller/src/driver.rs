@@ -132,9 +132,11 @@ fn spawn_optional_feeds(
     changed: &mpsc::Sender<Key>,
 ) {
     let (client, errors) = (&context.client, &context.metrics.watch_errors);
+    let discovery_interval = context.settings.discovery_interval;
     let queue_api = context.workloads.subscribe_api();
     tasks.spawn(feed_workloads(
         client.clone(),
+        discovery_interval,
         context.workloads.clone(),
         changed.clone(),
         errors.clone(),
@@ -153,6 +155,7 @@ fn spawn_optional_feeds(
     tasks.spawn(feed_groups(
         client.clone(),
         kind,
+        discovery_interval,
         context.groups.clone(),
         changed.clone(),
         errors.clone(),

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use di_cache::DISCOVERY_INTERVAL;
 use di_plan::BuildSettings;
 use jiff::Timestamp;
 
@@ -16,6 +17,9 @@ pub struct Settings {
     pub writes_in_flight: usize,
     /// Timeout of one request to the API server.
     pub call_timeout: Duration,
+    /// Time between two looks for the API of Kueue, or of the gang scheduler, while it is not served
+    /// or must not be used.
+    pub discovery_interval: Duration,
     /// Instance name in published events, usually the name of the pod.
     pub identity: String,
     /// Token that delays writes without the lease. `None` without leader election.
@@ -31,6 +35,7 @@ impl Default for Settings {
             concurrency: 16,
             writes_in_flight: 32,
             call_timeout: Duration::from_secs(10),
+            discovery_interval: DISCOVERY_INTERVAL,
             identity: "di-orchestrator".to_owned(),
             leader_token: None,
             clock: Timestamp::now,

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Much longer than any test step takes, so that only a bug reaches it.
 const TIMEOUT: Duration = Duration::from_secs(180);
 

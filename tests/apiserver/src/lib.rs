@@ -50,7 +50,7 @@ pub use kueue::{
 };
 pub use leader::PausableLeader;
 pub use lossy_proxy::LossyProxy;
-pub use manager::Manager;
+pub use manager::{DISCOVERY_INTERVAL, Manager, with_short_discovery};
 pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use proxy::{Proxy, ProxyAction, RecordedRequest, WatchMode};
 pub use quota::{GPUS, forbid_pods, forbid_resource, set_pod_quota};

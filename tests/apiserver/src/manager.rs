@@ -1,9 +1,22 @@
+use std::time::Duration;
+
 use di_controller::{Metrics, Result, Settings, run};
 use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::Proxy;
+
+/// Time between two looks for an API, in the settings of tests that wait for such a look.
+pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The same settings with a short [`DISCOVERY_INTERVAL`].
+pub fn with_short_discovery(settings: Settings) -> Settings {
+    Settings {
+        discovery_interval: DISCOVERY_INTERVAL,
+        ..settings
+    }
+}
 
 /// A manager that runs in this process.
 pub struct Manager {

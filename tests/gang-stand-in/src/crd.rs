@@ -11,7 +11,7 @@ use tokio::time::sleep;
 const CRD: &str = include_str!("../crd.yaml");
 const GROUP: &str = "scheduling.x-k8s.io";
 const VERSION: &str = "v1alpha1";
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Much longer than an API server needs, so that only a bug reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 

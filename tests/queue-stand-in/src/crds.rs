@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::workload::{MAX_POD_SETS, items};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Much longer than an API server needs, so that only a bug reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::queueing::start_queues;
+use crate::{gang::start_gangs, queueing::start_queues};
 
 const README: &str = include_str!("../../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
@@ -230,6 +230,7 @@ async fn user_guide_commands_print_the_shown_output() {
 async fn shared_cluster_commands_print_the_shown_output() {
     Namespace::with("shared-cluster", |ns| async move {
         let _controller = start_queues(&ns).await;
+        let _scheduler = start_gangs(&ns).await;
         // The stand-in serves no positions.
         let everywhere = |printed: String| {
             let printed = printed.replace(&ns.name, "default");

@@ -48,6 +48,12 @@ async fn prepare_cluster() {
         .await;
 }
 
+/// Selects the gang scheduler, and schedules the pods of a namespace until the result is dropped.
+pub(crate) async fn start_gangs(ns: &Namespace) -> Option<GangScheduler> {
+    prepare_cluster().await;
+    start_scheduler(ns)
+}
+
 /// Schedules pods until the result is dropped.
 pub(crate) fn start_scheduler(ns: &Namespace) -> Option<GangScheduler> {
     (!is_coscheduling_installed()).then(|| GangScheduler::start(ns.client.clone(), &ns.name))

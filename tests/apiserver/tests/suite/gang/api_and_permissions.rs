@@ -4,19 +4,23 @@ use std::time::Instant;
 
 use di_api::Phase;
 use di_apiserver_tests::{
-    Gangs, Kubelet, Manager, Proxy, RecordedRequest, Space, eventually, exit, gang_job,
-    gang_settings, grant_gang_permissions, install_gangs,
+    DISCOVERY_INTERVAL, Gangs, Kubelet, Manager, Proxy, RecordedRequest, Space, eventually, exit,
+    gang_job, gang_settings, grant_gang_permissions, install_gangs, with_short_discovery,
 };
+use di_controller::Settings;
 
 use super::{has_gang, until_problem};
 use crate::queueing::{space_on, start_server, until_replaced};
+
+fn settings() -> Settings {
+    with_short_discovery(gang_settings())
+}
 
 fn is_about_groups(request: &RecordedRequest) -> bool {
     request.path().contains("/podgroups")
 }
 
-/// Takes more than a minute, since managers look for PodGroups once a minute. One manager starts
-/// without the API, and another one with the API and without the permissions.
+/// One manager starts without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     let server = start_server().await;
@@ -24,7 +28,7 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     let _kubelet = Kubelet::running(&space);
     let started = Instant::now();
     let proxy = Proxy::start(server.client_of_manager("manager", &space.namespace));
-    let manager = Manager::start_with(proxy.client(), gang_settings());
+    let manager = Manager::start_with(proxy.client(), settings());
     space.create(&gang_job(&space, "early", 1)).await;
     let status = space.until_settled("early").await;
     assert_eq!(status.scheduling, None);
@@ -36,7 +40,7 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     let other_space = space_on(server).await;
     let other_gangs = Gangs::start_on_own_server(&other_space, 2).await;
     let _other_kubelet = Kubelet::running(&other_space);
-    let other_manager = other_gangs.manager("other");
+    let other_manager = other_space.manager_with("other", settings());
     other_space.create(&gang_job(&other_space, "late", 1)).await;
     let message = until_problem(&other_space, "late", "GangForbidden").await;
     let advice = "run: kubectl di install --gang-scheduler=coscheduling:di-test-gang";
@@ -60,25 +64,24 @@ async fn jobs_get_gangs_once_they_are_served_and_allowed() {
     assert!(has_gang(&status, 2, true), "{:?}", status.scheduling);
     assert_eq!(gangs.groups_of("next").await.len(), 1);
 
-    // Once a minute for Kueue, and once for the gang scheduler.
+    // Once per interval for Kueue, and once for the gang scheduler.
     let requests = proxy.requests();
     let discoveries = requests.iter().filter(|request| request.path() == "/apis");
-    let minutes = started.elapsed().as_secs() / 60;
-    let limit = usize::try_from(2 * (minutes + 1)).unwrap();
-    assert!(discoveries.count() <= limit, "in {minutes} minutes");
+    let intervals = started.elapsed().as_secs() / DISCOVERY_INTERVAL.as_secs();
+    let limit = usize::try_from(2 * (intervals + 1)).unwrap();
+    assert!(discoveries.count() <= limit, "in {intervals} intervals");
     for manager in [manager, other_manager] {
         manager.stop().await;
     }
 }
 
-/// Takes up to a minute, since managers look for the permissions once a minute.
 #[tokio::test]
 async fn placed_gang_continues_while_permissions_are_revoked() {
     let space = Space::new().await;
     let gangs = Gangs::start(&space, 4).await;
     let _kubelet = Kubelet::running(&space);
     let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
-    let manager = Manager::start_with(proxy.client(), gang_settings());
+    let manager = Manager::start_with(proxy.client(), settings());
     space.create(&gang_job(&space, "job", 1)).await;
     let lost = space.until_settled("job").await.plan.remove(0).name;
 

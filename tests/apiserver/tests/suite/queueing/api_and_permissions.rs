@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use di_api::{Phase, names::kueue::QUEUE_LABEL};
 use di_apiserver_tests::{
     Kubelet, Kueue, Manager, Proxy, Space, condition_reason, exit, grant_kueue_permissions,
-    install_kueue, queued_job, queued_job_with_priority, uninstall_kueue,
+    install_kueue, queued_job, queued_job_with_priority, uninstall_kueue, with_short_discovery,
 };
+use di_controller::Settings;
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
@@ -21,6 +22,10 @@ use crate::suspend::set_suspended;
 
 /// The oldest version of Kueue's API that managers use.
 const OLD_VERSION: &str = "v1beta1";
+
+fn settings() -> Settings {
+    with_short_discovery(Settings::default())
+}
 
 /// Removes Kueue while `early` runs, and after the steps in docs/operations.md for `late`.
 async fn remove_kueue(space: &Space, other_space: &Space) {
@@ -37,14 +42,13 @@ async fn remove_kueue(space: &Space, other_space: &Space) {
     other_space.until_settled("late").await;
 }
 
-/// Takes more than a minute, since managers look for Kueue once a minute. One manager starts
-/// without the API, and another one with the API and without the permissions.
+/// One manager starts without the API, and another one with the API and without the permissions.
 #[tokio::test]
 async fn jobs_start_once_kueue_is_installed_and_allowed() {
     let server = start_server().await;
     let space = space_on(server).await;
     let _kubelet = Kubelet::running(&space);
-    let manager = space.manager("manager");
+    let manager = space.manager_with("manager", settings());
     space.create(&queued_job("early", 1)).await;
     let status = wait_until_queued(&space, "early", "QueueNotServed").await;
     let (_, message) = waiting_reason(&status).unwrap();
@@ -57,7 +61,7 @@ async fn jobs_start_once_kueue_is_installed_and_allowed() {
     let other_kueue = Kueue::start_on_own_server(&other_space, OLD_VERSION, 2).await;
     let _other_kubelet = Kubelet::running(&other_space);
     let class = other_kueue.create_priority_class("high", 10).await;
-    let other_manager = other_space.manager("other");
+    let other_manager = other_space.manager_with("other", settings());
     let late = queued_job_with_priority("late", 1, &class);
     let late = other_space.create(&late).await;
     let status = wait_until_queued(&other_space, "late", "QueueForbidden").await;
@@ -94,14 +98,13 @@ async fn pod_uids(space: &Space, job: &str) -> BTreeMap<String, Option<String>> 
     pods.map(|(name, pod)| (name, pod.uid())).collect()
 }
 
-/// Takes up to a minute, since managers look for the permissions once a minute.
 #[tokio::test]
 async fn running_job_continues_while_permissions_are_revoked() {
     let space = Space::new().await;
     let kueue = Kueue::start(&space, 3).await;
     let _kubelet = Kubelet::running(&space);
     let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
-    let manager = Manager::start(proxy.client());
+    let manager = Manager::start_with(proxy.client(), settings());
     let job = space.create(&queued_job("job", 1)).await;
     let lost = space.until_settled("job").await.plan.remove(0).name;
     let base = base_workload(&job);

@@ -27,7 +27,7 @@ pub(crate) async fn start_server() -> &'static Server {
 /// Creates a namespace on the server of one test.
 pub(crate) async fn space_on(server: &'static Server) -> Space {
     let space = Space::on(server).await;
-    space.without_random_faults("a failed discovery is repeated after a minute")
+    space.without_random_faults("each failed discovery delays it")
 }
 
 /// Starts Kueue with a quota of this number of pods, a kubelet and a manager.
