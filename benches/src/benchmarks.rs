@@ -9,6 +9,7 @@ pub mod latency;
 pub mod memory;
 pub mod namespace;
 pub mod plugin;
+pub mod polls;
 pub mod post;
 pub mod rate;
 pub mod ready;

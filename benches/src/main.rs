@@ -20,8 +20,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     benchmarks::{
-        burst, churn, cold, first_step, get, latency, memory, namespace, plugin, post, rate, ready,
-        recovery, remove, sampling, signals, storm, webhook,
+        burst, churn, cold, first_step, get, latency, memory, namespace, plugin, polls, post, rate,
+        ready, recovery, remove, sampling, signals, storm, webhook,
     },
     harness::{
         machine::{self, Machine},
@@ -95,6 +95,7 @@ enum Benchmark {
     B17,
     B18,
     B19,
+    B20,
 }
 
 fn main() -> Result<()> {
@@ -204,6 +205,7 @@ impl Benchmark {
             Self::B17 => "B17",
             Self::B18 => "B18",
             Self::B19 => "B19",
+            Self::B20 => "B20",
         }
     }
 
@@ -228,6 +230,7 @@ impl Benchmark {
             Self::B17 => first_step::run(scale, cluster, found).await,
             Self::B18 => ready::run(scale, cluster, found).await,
             Self::B19 => webhook::dry_run::run(scale, found).await,
+            Self::B20 => polls::run(scale, found),
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

@@ -12,7 +12,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use di_client::{
     ConnectOptions, Counts, Deadline, DryRun, Error, EventFilter, Job, JobQuery, ObjectRef,
     PreparedObject, ReplicaGroupRef, Result, ScaleRequest, WaitCondition, WaitState,
-    convert_nervex, create_object, delete_leftover, describe_wait, is_own_kind, list_events,
+    convert_document, create_object, delete_leftover, describe_wait, is_own_kind, list_events,
     manifest, prepare_objects, restart_coordinator, scale_replicas, wait_for_job,
 };
 use pyo3::prelude::*;
@@ -183,7 +183,7 @@ async fn create_job(connection: &Connection, source: &str, is_path: bool) -> Res
         manifest::parse("manifest", source)?
     };
     let mut documents = manifest.documents;
-    let notes: Vec<_> = documents.iter_mut().filter_map(convert_nervex).collect();
+    let notes: Vec<_> = documents.iter_mut().filter_map(convert_document).collect();
     for text in manifest.warnings.iter().chain(&notes) {
         connection.add_warning(text);
     }

@@ -19,7 +19,8 @@ class FakeEndpoint:
     """The replicas of one job, ``rl/pole``.
 
     ``faults`` are used up by the next requests: "drop" serves the request and closes the connection without a response,
-    "refuse" closes the connection before, a number is an HTTP status.
+    "refuse" closes the connection before, a number is an HTTP status. ``generation`` is None in an older endpoint, which has no
+    long polls. ``waits`` has the wait of each poll that the endpoint would have held.
     """
 
     def __init__(self, token=None):
@@ -30,6 +31,8 @@ class FakeEndpoint:
         self.requests = []
         self.keys = {}
         self.queued = None
+        self.generation = None
+        self.waits = []
         self.created = 0
         endpoint = self
 
@@ -93,11 +96,20 @@ class FakeEndpoint:
         path = url.path.split("/", 2)[2]
         if handler.command == "GET" and path == "replicas":
             query = dict(parse_qsl(url.query))
-            if query.keys() - {"namespace", "coordinator", "aggregator", "name"}:
+            known = {"namespace", "coordinator", "aggregator", "name"}
+            if self.generation is not None and not is_legacy:
+                known |= {"generation", "wait"}
+            if query.keys() - known:
                 raise Rejected(400, "unknown query parameter")
             coordinator = query.get("coordinator") or query.get("aggregator")
             self.check(query.get("namespace"), coordinator)
-            return {"namespace": "rl", "coordinator": coordinator, **self.replicas}
+            listed = {"namespace": "rl", "coordinator": coordinator, **self.replicas}
+            if self.generation is None or "aggregator" in query or is_legacy:
+                return listed
+            if query.get("generation") == str(self.generation) and query["wait"] != "0s":
+                self.waits.append(query["wait"])
+                self.on_wait()
+            return {**listed, **self.replicas, "generation": self.generation}
         body = json.loads(body)
         role_fields = {field for role in ROLES if isinstance(body.get(role), dict) for field in body[role]}
         if not is_legacy and (body.keys() - BODY_FIELDS or role_fields - ROLE_FIELDS):
@@ -127,6 +139,9 @@ class FakeEndpoint:
             changed["queued"] = self.queued
         self.keys[key] = (body, changed)
         return changed
+
+    def on_wait(self):
+        """A change that ends a long poll. Tests replace it."""
 
     def check(self, namespace, coordinator):
         if (namespace, coordinator) not in (("rl", "pole-coordinator"), ("rl", "pole-aggregator-abcde")):

@@ -192,7 +192,50 @@ class ReplicaClientTest(unittest.TestCase):
 
         with mock.patch.object(replicas.time, "sleep", sleep):
             self.assertEqual(len(next(watch).learners), 1)
-        self.assertEqual(len(self.endpoint.requests), 5)
+        self.assertEqual(len(self.endpoint.requests), 6, "the first one is a poll, which an older endpoint rejects")
+
+    def test_watch_ignores_generations_during_an_upgrade(self):
+        watch = self.client.watch()
+        next(watch)
+        # The pods of the endpoint respond in turn: older ones, and newer ones that count.
+        set_generation = lambda generation: lambda: setattr(self.endpoint, "generation", generation)
+        actions = iter([set_generation(3), set_generation(None), lambda: self.endpoint.create("learners")])
+        with mock.patch.object(replicas.time, "sleep", lambda _: next(actions)()):
+            self.assertEqual(len(next(watch).learners), 1)
+
+    def test_watch_waits_for_next_generation(self):
+        self.endpoint.generation = 0
+        watch = self.client.watch()
+        self.assertEqual(next(watch), Replicas("rl", "pole-coordinator", generation=0))
+        self.assertEqual(self.endpoint.waits, [], "the first list is not awaited")
+
+        def create():
+            self.endpoint.create("collectors")
+            self.endpoint.generation += 1
+
+        self.endpoint.on_wait = create
+        self.endpoint.faults = ["refuse"]
+        listed = next(watch)
+        self.assertEqual((len(listed.collectors), listed.generation), (1, 1))
+        self.assertEqual(next(watch).generation, 2)
+        self.assertEqual(self.endpoint.waits, ["25s", "25s"])
+
+    def test_watch_polls_again_after_a_wait_without_change(self):
+        self.endpoint.generation = 3
+        watch = self.client.watch(interval=7)
+        self.assertEqual(next(watch).generation, 3)
+        changes = iter([lambda: None, lambda: None, lambda: setattr(self.endpoint, "generation", 4)])
+        self.endpoint.on_wait = lambda: next(changes)()
+        self.assertEqual(next(watch).generation, 4)
+        self.assertEqual(len(self.endpoint.waits), 3)
+        self.assertEqual(self.delays, [7, 7], "the answers came early")
+
+    def test_aggregator_and_older_version_do_not_poll(self):
+        self.endpoint.generation = 3
+        aggregator = self.endpoint.env(KUBERNETES_POD_NAME="pole-aggregator-abcde", AGGREGATOR_PORT="22272", COORDINATOR_PORT="")
+        for client in (ReplicaClient.from_env(aggregator), ReplicaClient.from_env(self.endpoint.env(), api_version="v1alpha1")):
+            self.assertIsNone(next(client.watch()).generation)
+        self.assertEqual(len(self.endpoint.requests), 2)
 
 
 class WaitReadyTest(unittest.TestCase):

@@ -67,6 +67,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             jobs,
             replicas,
             events: 0,
+            memberships: 0,
         })?;
         servers.push((case, *fleet, server));
     }

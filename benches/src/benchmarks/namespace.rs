@@ -53,6 +53,7 @@ async fn over_http(fleet: Fleet, scale: &Scale, found: &mut Findings) -> Result<
         jobs,
         replicas,
         events: 0,
+        memberships: 0,
     })?;
     let caller = Caller {
         from: coordinator_address(0),

@@ -48,6 +48,7 @@ fn poll(fleet: Fleet, scale: &Scale, found: &mut Findings) -> Result<()> {
         jobs,
         replicas,
         events: EVENTS,
+        memberships: 0,
     })?;
     let mut errors = 0;
     for _ in 0..scale.repetitions {

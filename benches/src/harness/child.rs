@@ -103,6 +103,7 @@ impl Serving {
             jobs,
             replicas,
             events,
+            memberships,
         } = what;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("serve")
@@ -113,6 +114,7 @@ impl Serving {
                 &replicas.to_string(),
             ])
             .args(["--events", &events.to_string()])
+            .args(["--memberships", &memberships.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -126,6 +128,11 @@ impl Serving {
             output,
             addresses,
         })
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Its resource usage.

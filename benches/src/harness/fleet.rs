@@ -102,7 +102,7 @@ pub fn running_status(job: &DIJob, replicas: usize) -> Result<DIJobStatus> {
         .map(|i| {
             json!({
                 "name": replica_name(job, i), "type": "Collector", "origin": "Requested", "index": i,
-                "uid": uid(3, i), "plannedAt": "2026-01-01T00:00:00Z", "claimedBy": incarnation,
+                "uid": uid(3, i), "plannedAt": "2026-01-01T00:00:00Z", "claimedBy": incarnation, "listed": true,
             })
         })
         .collect();
@@ -116,7 +116,7 @@ pub fn running_status(job: &DIJob, replicas: usize) -> Result<DIJobStatus> {
         "observedGeneration": 1, "phase": "Running", "startTime": "2026-01-01T00:00:00Z",
         "conditions": [condition("Created"), condition("Running"), condition("ReplicasReady")],
         "replicaStatus": {"Coordinator": {"active": 1}, "Collector": {"active": replicas}},
-        "plan": plan, "collectors": replicas, "collectorsReady": format!("{replicas}/{replicas}"),
+        "plan": plan, "membershipGeneration": 1, "collectors": replicas, "collectorsReady": format!("{replicas}/{replicas}"),
         "selector": format!("dijob-name={},replica-type=collector", job.name_any()),
     });
     serde_json::from_value(status).context("the status of the benchmarks is none")

@@ -53,6 +53,9 @@ pub struct Serve {
     /// How many pods change every second
     #[arg(long, default_value_t = 0)]
     pub events: u32,
+    /// How many memberships change every second
+    #[arg(long, default_value_t = 0)]
+    pub memberships: u32,
 }
 
 /// The addresses of the servers.
@@ -72,6 +75,8 @@ pub struct Addresses {
 pub struct Filled {
     /// The endpoint.
     pub state: State,
+    /// Its jobs.
+    pub jobs: Arc<JobCache<JobView>>,
     /// Its pods.
     pub pods: Arc<PodCache>,
     /// Its jobs and their pods, as the API server holds them.
@@ -110,15 +115,16 @@ impl Filled {
         });
         let client = Client::new(refuse, "default");
         let jobs = Arc::new(JobCache::new(reader));
-        let state = State::new(
-            client,
-            jobs,
-            pods.clone(),
-            Settings::default(),
-            Metrics::default(),
-        );
+        // Enough for a thousand long polls.
+        let settings = Settings {
+            max_connections: 2048,
+            ..Settings::default()
+        };
+        let metrics = Metrics::default();
+        let state = State::new(client, jobs.clone(), pods.clone(), settings, metrics);
         Ok(Self {
             state,
+            jobs,
             pods,
             objects,
             asked,
@@ -167,6 +173,7 @@ impl Serve {
             jobs,
             replicas,
             events,
+            memberships,
         } = self;
         let filled = Arc::new(Filled::new(Fleet { jobs, replicas })?);
         let one = filled.answer(&coordinator_path(0)).await?;
@@ -188,6 +195,9 @@ impl Serve {
         ));
         if events > 0 {
             tokio::spawn(change_pods(filled.clone(), events));
+        }
+        if memberships > 0 {
+            tokio::spawn(change_memberships(filled.clone(), memberships));
         }
         println!("{}", serde_json::to_string(&addresses)?);
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
@@ -264,5 +274,19 @@ async fn change_pods(filled: Arc<Filled>, per_second: u32) {
         for view in views(&[pod]) {
             filled.pods.on_apply(view);
         }
+    }
+}
+
+/// Changes memberships at an even pace, one job after the other. The generation of a change is its time, in microseconds.
+async fn change_memberships(filled: Arc<Filled>, per_second: u32) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1) / per_second);
+    for i in 0.. {
+        tick.tick().await;
+        let mut job = filled.objects[i % filled.objects.len()].0.clone();
+        job.metadata.resource_version = Some((1_000_000 + i).to_string());
+        if let Some(status) = &mut job.status {
+            status.membership_generation = Some(jiff::Timestamp::now().as_microsecond());
+        }
+        filled.jobs.record_write(JobView::from(job));
     }
 }

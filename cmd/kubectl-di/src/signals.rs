@@ -1,3 +1,5 @@
+use std::process::ExitCode;
+
 /// Waits for SIGINT or SIGTERM, and for SIGHUP if `at_terminal` is set.
 ///
 /// Returns the exit code for the signal. From this call on, these signals no longer end the
@@ -33,5 +35,13 @@ pub async fn wait_for_signal(_at_terminal: bool) -> i32 {
     match tokio::signal::ctrl_c().await {
         Ok(()) => 130,
         Err(_) => std::future::pending().await,
+    }
+}
+
+/// The exit code of a command that runs until a signal: SIGINT is its normal end.
+pub fn exit_code_for(signal: i32) -> ExitCode {
+    match u8::try_from(signal) {
+        Ok(130) => ExitCode::SUCCESS,
+        code => ExitCode::from(code.unwrap_or(1)),
     }
 }

@@ -17,8 +17,10 @@ pub fn crds() -> [CustomResourceDefinition; 2] {
 }
 
 /// Properties of the spec with types of Kubernetes, and the number of levels that are described: up
-/// to the fields of `template.spec.containers[].env[]` and of `volumes[].emptyDir`.
-const KUBERNETES_TYPES: [(&str, usize); 2] = [("template", 4), ("volumes", 2)];
+/// to the fields of `template.spec.containers[].env[]` and of `volumes[].emptyDir`. The template of
+/// a leader is not described: most leaders have the template of their role.
+const KUBERNETES_TYPES: [(&str, usize); 3] =
+    [("leaderTemplate", 0), ("template", 4), ("volumes", 2)];
 
 /// Lists whose entries server-side apply merges, and their keys, as in the pods of Kubernetes. Claims
 /// of resources are no such list: a container may use two requests of one claim.

@@ -13,6 +13,7 @@ use crate::{
     role::Role,
     scheduling::SchedulingSpec,
     status::DIJobStatus,
+    unit::UnitSpec,
 };
 
 /// Desired state of the job.
@@ -100,9 +101,9 @@ pub struct DIJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<CollectorSpec>,
 
-    /// Learners train the model. A learner with more than one GPU runs as a learner group: one
-    /// aggregator (see AggregatorConfig) and one or more ddp learners. If unset, the coordinator
-    /// cannot request learners. Default: unset.
+    /// Learners train the model. Without a unit, a learner with more than one GPU runs as a learner
+    /// group: one aggregator (see AggregatorConfig) and one or more ddp learners. If unset, the
+    /// coordinator cannot request learners. Default: unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learner: Option<LearnerSpec>,
 
@@ -194,6 +195,13 @@ pub struct CollectorSpec {
     /// Groups of additional collectors whose resources differ from the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
+    /// When the replica endpoint lists a collector. Scheduled: from the time it has a node. Ready:
+    /// while its readiness probe succeeds; of a unit, those of all its pods. Default: Scheduled.
+    #[serde(default, skip_serializing_if = "ListWhen::is_default")]
+    pub list_when: ListWhen,
+    /// Runs each collector as a unit of several pods. Default: unset, one pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitSpec>,
 }
 
 /// The learners of a `DIJob`.
@@ -211,6 +219,15 @@ pub struct LearnerSpec {
     /// Groups of additional learners whose resources differ from the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
+    /// When the replica endpoint lists a learner. Scheduled: from the time it has a node. Ready:
+    /// while its readiness probe succeeds; of a unit or learner group, those of all its pods.
+    /// Default: Scheduled.
+    #[serde(default, skip_serializing_if = "ListWhen::is_default")]
+    pub list_when: ListWhen,
+    /// Runs each learner as a unit of several pods, regardless of its GPUs. Default: unset, one
+    /// pod, or a learner group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitSpec>,
 }
 
 /// Replicas whose resources differ from the template.
@@ -228,6 +245,25 @@ pub struct ReplicaGroup {
     /// those of the template.
     #[serde(default)]
     pub resources: ReplicaResources,
+}
+
+/// When the replica endpoint lists a replica. Scheduled: from the time it has a node. Ready: while
+/// its readiness probe succeeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ListWhen {
+    /// From the time it has a node.
+    #[default]
+    Scheduled,
+    /// While it is ready.
+    Ready,
+}
+
+impl ListWhen {
+    /// Whether it is the default. The CRD has no default, so that stored jobs do not change.
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Which pods are deleted when the job ends. Services are always deleted.
@@ -292,10 +328,43 @@ impl DIJobSpec {
         }
     }
 
+    /// Returns when the replicas of a role are listed. A learner group is listed as a learner.
+    pub fn list_when(&self, role: Role) -> ListWhen {
+        let list_when = match role {
+            Role::Coordinator => None,
+            Role::Collector => self.collector.as_ref().map(|part| part.list_when),
+            Role::Learner | Role::Aggregator | Role::DdpLearner => {
+                self.learner.as_ref().map(|part| part.list_when)
+            }
+        };
+        list_when.unwrap_or_default()
+    }
+
+    /// Returns the unit of the replicas of a role. `None` if each has one pod, or is a learner
+    /// group.
+    pub fn unit(&self, role: Role) -> Option<&UnitSpec> {
+        match role {
+            Role::Collector => self.collector.as_ref()?.unit.as_ref(),
+            Role::Learner => self.learner.as_ref()?.unit.as_ref(),
+            Role::Coordinator | Role::Aggregator | Role::DdpLearner => None,
+        }
+    }
+
+    /// Returns the template of the first pod of each replica of a role.
+    pub fn leader_template(&self, role: Role) -> Option<&PodTemplate> {
+        let leader = self
+            .unit(role)
+            .and_then(|unit| unit.leader_template.as_ref());
+        leader.or_else(|| Some(self.declared(role)?.template))
+    }
+
     /// Returns the GPU count of a learner: from `resources`, else from the template. A learner with
-    /// more than one GPU is a learner group.
+    /// more than one GPU is a learner group. 0 with units, which are never learner groups.
     // See docs/decisions/0008.
     pub fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
+        if self.unit(Role::Learner).is_some() {
+            return 0;
+        }
         let template_gpus = || {
             let learner = self.learner.as_ref()?;
             learner.template.main_quantity(GPU_RESOURCE)

@@ -13,6 +13,7 @@ mod failure_rules;
 pub mod names;
 mod patch;
 mod phase;
+mod plan_entry;
 mod pod_template;
 pub mod quantity;
 mod queueing;
@@ -21,6 +22,7 @@ mod resources;
 mod role;
 mod scheduling;
 mod status;
+mod unit;
 pub mod validation;
 
 pub use aggregator_config::{AggregatorConfig, AggregatorConfigSpec, AggregatorSpec};
@@ -29,7 +31,7 @@ pub use crd::crds;
 pub use defaulting::default_patch;
 pub use dijob::{
     CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, DeclaredReplicas,
-    LearnerSpec, ReplicaGroup,
+    LearnerSpec, ListWhen, ReplicaGroup,
 };
 pub use failure_record::FailureRecord;
 pub use failure_rules::{
@@ -48,3 +50,4 @@ pub use status::{
     CoordinatorStatus, DIJobStatus, Ddp, EntryState, Origin, PlanEntry, ReplicaCounts, RequestKind,
     RequestRecord,
 };
+pub use unit::{UnitPlace, UnitRestart, UnitSpec, UnitStart};

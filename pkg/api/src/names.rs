@@ -85,6 +85,10 @@ pub mod labels {
     pub const DDP_LEARNER_WORKER: &str = "ddp-learner-worker";
     /// Key of the aggregator that a ddp learner belongs to.
     pub const AGGREGATOR: &str = "aggregator-name";
+    /// Key of the leader's name; on all pods of a unit.
+    pub const UNIT: &str = "unit-name";
+    /// Key of the position in the unit.
+    pub const UNIT_INDEX: &str = "unit-index";
     /// Selects every pod and service of the orchestrator's jobs.
     pub const SELECTOR: &str = "group-name=diengine.opendilab.org,controller-name=di-operator";
 }
@@ -140,6 +144,8 @@ pub const LOCAL_MASTER_ADDR: &str = "localhost";
 /// Maximum number of declared replicas of a job: its status contains the plan, and etcd rejects
 /// requests of more than 1.5 MiB.
 pub const MAX_REPLICAS: i32 = 2000;
+/// Maximum number of pods in a unit.
+pub const MAX_UNIT_SIZE: i32 = 64;
 /// Length of the random suffix of a replica's name, in characters.
 pub const SUFFIX_LEN: usize = 5;
 /// Maximum length of a pod name, in characters: it is also a label value and a service name (RFC
@@ -154,6 +160,11 @@ pub fn coordinator_name(job: &str) -> String {
 /// Returns the name of a replica's pod and service; `suffix` is the random part.
 pub fn replica_name(job: &str, role: Role, suffix: &str) -> String {
     format!("{job}-{}-{suffix}", role.label())
+}
+
+/// Returns the first name of a pod and service of a unit, other than the leader.
+pub fn unit_member_name(leader: &str, index: i32) -> String {
+    format!("{leader}-{index}")
 }
 
 /// Returns the name of the job that this coordinator name belongs to.
@@ -179,6 +190,13 @@ pub fn replica_url(pod: &str, namespace: &str, port: i32) -> String {
     format!("{pod}.{namespace}:{port}")
 }
 
+/// Maximum length of the name of a job whose role has units of this size, in characters.
+pub fn max_job_name_len_with_unit(role: Role, size: i32) -> usize {
+    let leader = replica_name("", role, &"x".repeat(SUFFIX_LEN));
+    let longest = unit_member_name(&leader, size - 1).len();
+    max_job_name_len().min(MAX_POD_NAME_LEN - longest)
+}
+
 /// Maximum length of a job name, in characters: the names of its pods must stay valid.
 pub fn max_job_name_len() -> usize {
     let longest = Role::ALL
@@ -202,6 +220,22 @@ mod tests {
             replica_name(&job, Role::DdpLearner, "12345").len(),
             MAX_POD_NAME_LEN
         );
+    }
+
+    #[test]
+    fn unit_of_ten_collectors_shortens_job_name() {
+        let most = max_job_name_len();
+        for (role, size, expected) in [
+            (Role::Collector, 1, most),
+            (Role::Collector, 10, most),
+            (Role::Collector, 11, most - 1),
+            (Role::Learner, MAX_UNIT_SIZE, most),
+        ] {
+            let len = max_job_name_len_with_unit(role, size);
+            assert_eq!(len, expected, "{role} {size}");
+            let leader = replica_name(&"a".repeat(len), role, "12345");
+            assert!(unit_member_name(&leader, size - 1).len() <= MAX_POD_NAME_LEN);
+        }
     }
 
     #[test]

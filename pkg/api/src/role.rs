@@ -92,7 +92,8 @@ impl Role {
         }
     }
 
-    /// All environment variables that the orchestrator sets in pods of this role, in this order.
+    /// All environment variables that the orchestrator sets in pods of this role, in this order. Pods
+    /// of units have [more](env::UNIT).
     pub fn env_names(self) -> impl Iterator<Item = &'static str> {
         let common = [
             env::POD_NAMESPACE,

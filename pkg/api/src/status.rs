@@ -17,6 +17,7 @@ use crate::{
     resources::ReplicaResources,
     role::Role,
     scheduling::SchedulingStatus,
+    unit::UnitPlace,
 };
 
 /// The observed state of a job. Only the orchestrator writes it.
@@ -52,6 +53,9 @@ pub struct DIJobStatus {
     /// before its pod is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlanEntry>,
+    /// Number of changes of the set of listed replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub membership_generation: Option<i64>,
     /// The last requests to the replica endpoint that changed the plan, kept for 10 minutes. A
     /// repeated request gets the same response.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,8 +83,8 @@ pub struct DIJobStatus {
     /// Number of wanted collectors in the plan, declared (including groups) and requested.
     #[serde(default)]
     pub collectors: i32,
-    /// Number of wanted learners in the plan, declared (including groups) and requested; a learner
-    /// group counts as one.
+    /// Number of wanted learners in the plan, declared (including groups) and requested; a unit or
+    /// learner group counts as one.
     #[serde(default)]
     pub learners: i32,
     /// Ready and wanted collectors, such as 2/3 or 1/3 (2 done); for display only.
@@ -193,7 +197,8 @@ pub struct PlanEntry {
     pub role: Role,
     /// Whether the spec declares the replica or the coordinator requested it.
     pub origin: Origin,
-    /// Index within the role, the lowest unused one at planning time. A replacement keeps it.
+    /// Index within the role, the lowest unused one at planning time. A replacement keeps it. All
+    /// pods of a unit have the same one.
     pub index: i32,
     /// UID of the replica's pod, once it is created. Unset while the job is suspended. If this pod
     /// disappears, the replica is replaced under a new name.
@@ -217,6 +222,10 @@ pub struct PlanEntry {
     /// Ranks of a ddp learner within its learner group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ddp: Option<Ddp>,
+    /// Place of the pod in its unit. Unset if the replica is no unit.
+    // See docs/decisions/0040.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnitPlace>,
     /// Name of the replica that this one replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
@@ -246,6 +255,10 @@ pub struct PlanEntry {
     /// for this entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
+    /// Whether the replica is listed, in the generation status.membershipGeneration of the set.
+    // See docs/decisions/0039.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub listed: bool,
     /// Number of failures of this index that each failure rule with a limit has matched. Those of a
     /// learner group are in the entry of its aggregator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -283,6 +296,7 @@ impl PlanEntry {
             resources: ReplicaResources::default(),
             port: None,
             ddp: None,
+            unit: None,
             replaces: None,
             attempt: 0,
             planned_at: None,
@@ -291,6 +305,7 @@ impl PlanEntry {
             request_key: None,
             reported: false,
             done: false,
+            listed: false,
             rule_matches: BTreeMap::new(),
             memory: None,
             queue: None,

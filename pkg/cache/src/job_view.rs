@@ -1,8 +1,8 @@
 use std::fmt;
 
 use di_api::{
-    DIJob, DIJobStatus, ElasticQueueing, PlanEntry, ReplicaResources, RequestRecord, Role, names,
-    quantity,
+    DIJob, DIJobStatus, ElasticQueueing, ListWhen, PlanEntry, ReplicaResources, RequestRecord,
+    Role, names, quantity,
 };
 use di_plan::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -37,6 +37,8 @@ pub struct JobView {
     pub has_status: bool,
     /// The entries of `status.plan`: replicas that should exist or are being removed.
     pub plan: Vec<PlanEntry>,
+    /// Number of changes of the listed replicas of the plan; `None` while they are not counted.
+    pub membership_generation: Option<i64>,
     /// Recent requests to the endpoint that changed the plan.
     pub requests: Vec<RequestRecord>,
 }
@@ -44,12 +46,16 @@ pub struct JobView {
 /// The declared replicas of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleView {
-    /// Port of each replica.
+    /// Port of each replica; of units, of their leaders.
     pub port: i32,
     /// Number of replicas with the resources of the template.
     pub replicas: i32,
     /// Name and number of replicas of each replica group.
     pub groups: Vec<(String, i32)>,
+    /// When a replica is listed.
+    pub list_when: ListWhen,
+    /// Number of pods in each replica; `None` without units.
+    pub unit_size: Option<i32>,
 }
 
 /// Why a job has no replicas.
@@ -104,6 +110,8 @@ impl From<DIJob> for JobView {
                 port: job.role_port(role),
                 replicas: declared.replicas,
                 groups: groups.map(|g| (g.name.clone(), g.replicas)).collect(),
+                list_when: job.spec.list_when(role),
+                unit_size: job.unit_size(role),
             })
         };
         let mut view = Self {
@@ -116,11 +124,13 @@ impl From<DIJob> for JobView {
             rejection: job.rejection_message().map(Box::from),
             has_status: job.status.is_some(),
             plan: Vec::new(),
+            membership_generation: None,
             requests: Vec::new(),
             metadata: trim_metadata(job.metadata),
         };
         if let Some(status) = job.status {
             (view.plan, view.requests) = (status.plan, status.requests);
+            view.membership_generation = status.membership_generation;
             // serde's vectors have spare capacity, which adds up over all jobs.
             view.plan.shrink_to_fit();
             view.requests.shrink_to_fit();
@@ -191,7 +201,23 @@ impl Job for JobView {
         declared_port.unwrap_or_else(|| role.default_port())
     }
 
+    fn list_when(&self, role: Role) -> ListWhen {
+        let view = match role {
+            Role::Coordinator => None,
+            Role::Collector => self.collectors.as_ref(),
+            Role::Learner | Role::Aggregator | Role::DdpLearner => self.learners.as_ref(),
+        };
+        view.map(|view| view.list_when).unwrap_or_default()
+    }
+
+    fn unit_size(&self, role: Role) -> Option<i32> {
+        self.role_view(role)?.unit_size
+    }
+
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
+        if self.unit_size(Role::Learner).is_some() {
+            return 0;
+        }
         match &resources.gpus {
             Some(gpus) => quantity::parse_count(&gpus.0).unwrap_or(0),
             None => self.learner_gpus,
@@ -235,10 +261,21 @@ mod tests {
 
     fn any_role_spec() -> impl Strategy<Value = Value> {
         let groups = proptest::collection::vec(("[a-c]", 0..9_i32), 0..3);
-        (any_template(), 0..9_i32, groups).prop_map(|(template, replicas, groups)| {
+        let list_when = prop_oneof![Just("Scheduled"), Just("Ready")];
+        let leader = optional(any_template());
+        let unit = (0..70_i32, leader).prop_map(|(size, template)| {
+            let leader = template.map(|template| ("leaderTemplate", template));
+            let fields = [("size", json!(size))].into_iter().chain(leader);
+            fields.collect::<Value>()
+        });
+        let parts = (any_template(), 0..9_i32, groups, list_when, optional(unit));
+        parts.prop_map(|(template, replicas, groups, list_when, unit)| {
             let group = |(name, replicas)| json!({"name": name, "replicas": replicas});
             let groups: Vec<Value> = groups.into_iter().map(group).collect();
-            json!({"template": template, "replicas": replicas, "groups": groups})
+            json!({
+                "template": template, "replicas": replicas, "groups": groups, "listWhen": list_when,
+                "unit": unit,
+            })
         })
     }
 
@@ -261,6 +298,7 @@ mod tests {
             let request = json!({"kind": "Add", "key": "k", "at": "2026-01-01T00:00:00Z"});
             json!({
                 "phase": phase, "conditions": [condition, readiness], "requests": [request],
+                "membershipGeneration": names.len(),
                 "plan": names.iter().map(entry).collect::<Vec<_>>(),
             })
         })
@@ -340,6 +378,8 @@ mod tests {
             }
             for role in ROLES {
                 prop_assert_eq!(view.role_port(role), whole.role_port(role));
+                prop_assert_eq!(Job::list_when(&view, role), Job::list_when(&whole, role));
+                prop_assert_eq!(view.unit_size(role), whole.unit_size(role));
                 let declared = whole.spec.declared(role).filter(|_| role != Role::Coordinator);
                 let declared = declared.map(|spec| {
                     let groups = spec.groups.iter().map(|group| (group.name.clone(), group.replicas));
@@ -360,6 +400,8 @@ mod tests {
             prop_assert_eq!(view.queue, whole.queue_name().map(|_| elastic.unwrap_or_default()));
             prop_assert_eq!(view.has_status, whole.status.is_some());
             prop_assert_eq!(view.rejection_message(), whole.rejection_message());
+            let generation = whole.status.as_ref().and_then(|status| status.membership_generation);
+            prop_assert_eq!(view.membership_generation, generation);
             prop_assert_eq!(view.requests, whole.status.map(|status| status.requests).unwrap_or_default());
         }
     }

@@ -14,8 +14,9 @@ use kube::{
         watcher::Event,
     },
 };
+use tokio::sync::watch;
 
-use crate::{key::Key, recent::RecentSet};
+use crate::{job_notifier::JobNotifier, key::Key, recent::RecentSet};
 
 /// A watched job, whole or as a view. A job that cannot be decoded does not stop the watch.
 pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
@@ -25,6 +26,7 @@ pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
 pub struct JobCache<J: Resource<DynamicType = ()> + 'static = DIJob> {
     store: Store<WatchedJob<J>>,
     own_writes: RwLock<OwnWrites<J>>,
+    change_notifier: JobNotifier,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,7 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
                 unconfirmed: HashMap::new(),
                 deleted: RecentSet::default(),
             }),
+            change_notifier: JobNotifier::default(),
         }
     }
 
@@ -174,19 +177,36 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
                 is_watched: stored.is_some_and(|stored| stored.uid().as_ref() == Some(&uid))
                     || writes.deleted.contains(&uid),
             };
-            writes.unconfirmed.insert(key, own);
+            writes.unconfirmed.insert(key.clone(), own);
         }
+        drop(writes);
+        self.change_notifier.notify(&key);
         job
     }
 
-    /// Updates the unconfirmed writes from a watch event. Call it after the store has applied the
-    /// event.
+    /// A receiver that is notified of each change of a job after this call. It may also be notified
+    /// without a change.
+    pub fn subscribe_job(&self, key: &Key) -> watch::Receiver<()> {
+        self.change_notifier.subscribe(key)
+    }
+
+    /// Updates the unconfirmed writes from a watch event, and notifies the receivers of the job.
+    /// Call it after the store has applied the event.
     pub fn on_event(&self, event: &Event<WatchedJob<J>>) {
-        match event {
-            Event::Apply(job) => self.drop_confirmed_write(job),
-            Event::Delete(job) => self.record_deletion(job),
-            _ => {}
-        }
+        let job = match event {
+            Event::Apply(job) => {
+                self.drop_confirmed_write(job);
+                job
+            }
+            Event::Delete(job) => {
+                self.record_deletion(job);
+                job
+            }
+            Event::InitDone => return self.change_notifier.notify_all(),
+            _ => return,
+        };
+        let key = (job.namespace().unwrap_or_default(), job.name_any());
+        self.change_notifier.notify(&key);
     }
 
     /// Removes an unconfirmed write that the store has, so that the job is in memory only once.

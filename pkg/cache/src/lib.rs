@@ -9,6 +9,7 @@ mod call;
 mod connection;
 mod feed;
 mod groups;
+mod job_notifier;
 mod job_stream;
 mod job_view;
 mod jobs;

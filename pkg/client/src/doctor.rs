@@ -1,7 +1,7 @@
 //! The checks of `kubectl di doctor`: problems of the installation and of permissions, with
 //! remedies.
 
-mod access;
+pub(crate) mod access;
 mod aggregators;
 mod certificates;
 mod crds;

@@ -1,5 +1,6 @@
 //! Jobs: manifests, reads, writes, waits and events.
 
+pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod deletion;
 pub(crate) mod events;
@@ -8,7 +9,6 @@ pub(crate) mod job;
 pub(crate) mod job_options;
 pub(crate) mod live_view;
 pub mod manifest;
-pub(crate) mod nervex_convert;
 pub(crate) mod prepare;
 pub(crate) mod suspend;
 pub(crate) mod wait;

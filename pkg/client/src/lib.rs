@@ -10,6 +10,7 @@ mod install;
 mod jobs;
 mod lifecycle;
 mod logs;
+mod nodes;
 mod queue;
 mod replicas;
 mod yaml;
@@ -22,6 +23,7 @@ pub use connection::{
 };
 pub use di_plan::{GangScheduler, GangSetting};
 pub use doctor::{
+    access::{Permission, find_refused_permissions},
     finding::{Finding, FindingState},
     run_checks,
 };
@@ -40,15 +42,15 @@ pub use install::{
     webhook_probe::{WebhookState, probe_webhooks},
 };
 pub use jobs::{
+    convert::convert_document,
     create::create_object,
-    deletion::{ObjectRef, wait_for_deletion},
+    deletion::{ObjectRef, delete_job, wait_for_deletion},
     events::{Event, EventFilter, JobEvents, list_events, watch_events},
     guarded_patch::DryRun,
     job::{Job, JobEvent, JobList, JobQuery, get_job, job_names, list_jobs, watch_jobs},
     job_options::JobOptions,
     live_view::LiveView,
     manifest::{self, Document},
-    nervex_convert::convert_nervex,
     prepare::{PreparedObject, check_documents, is_own_kind, prepare_objects},
     suspend::set_suspended,
     wait::{WaitState, describe_state, describe_wait, wait_for_job},
@@ -57,12 +59,14 @@ pub use jobs::{
     },
 };
 pub use lifecycle::{
-    EndState, LifecycleRequest, ReplicaReply, call_replicas, response::LifecycleStatus,
+    EndState, LifecycleRequest, ReplicaReply, SampledStatus, call_replicas,
+    response::LifecycleStatus, sample_status,
 };
 pub use logs::{
     follow::follow_logs,
     read::{LogLine, LogOptions, LogSelection, LogStream, read_logs, select_log_pods},
 };
+pub use nodes::{NodeGpus, NodeList, NodeUser, list_nodes};
 pub use queue::{QueueRow, WaitingReplicas, list_queue, read_queue_position};
 pub use replicas::{
     exec::{Exec, ExecOptions, exec},

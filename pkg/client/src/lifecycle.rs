@@ -15,7 +15,10 @@ use crate::{
     Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result,
     jobs::guarded_patch::refuse_ended,
     join_plan_with_pods,
-    replicas::{list::owned_pods, port_forward::find_port},
+    replicas::{
+        list::{owned_pods, sample_pods},
+        port_forward::find_port,
+    },
 };
 
 use response::{CallResult, LifecycleStatus, parse_response};
@@ -104,13 +107,7 @@ pub async fn call_replicas(
     dry_run: DryRun,
     limit: Duration,
 ) -> Result<Vec<ReplicaReply>> {
-    refuse_ended(job, "")?;
-    if job.is_suspended() {
-        return Err(Error::Refused(format!(
-            "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
-            job.name()
-        )));
-    }
+    refuse_inactive(job)?;
     let is_status = request == LifecycleRequest::Status;
     let request = match dry_run {
         DryRun::None => Some(request),
@@ -118,7 +115,55 @@ pub async fn call_replicas(
         DryRun::Server => Some(LifecycleRequest::Status),
     };
     let pods = owned_pods(cluster, job).await?;
-    let mut replicas = join_plan_with_pods(job, &pods);
+    let replicas = wanted_replicas(job, &pods)?;
+    call_all(cluster, &pods, replicas, is_status, request, limit).await
+}
+
+/// The status of some replicas of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampledStatus {
+    /// The coordinator, the learners, and the first collectors.
+    pub replies: Vec<ReplicaReply>,
+    /// Number of all replicas with the coordinator.
+    pub total: usize,
+}
+
+/// Reads the status of the coordinator, the learners and the first collectors, of about `max`
+/// replicas together. This does not become slower with the number of collectors.
+///
+/// `limit` is the timeout of each call.
+///
+/// # Errors
+/// As [`call_replicas`].
+pub async fn sample_status(
+    cluster: &Cluster,
+    job: &Job,
+    max: u32,
+    limit: Duration,
+) -> Result<SampledStatus> {
+    refuse_inactive(job)?;
+    let pods = sample_pods(cluster, job, max).await?;
+    let mut replicas = wanted_replicas(job, &pods)?;
+    let total = replicas.len();
+    replicas.retain(|replica| replica.pod.is_some());
+    let request = Some(LifecycleRequest::Status);
+    let replies = call_all(cluster, &pods, replicas, true, request, limit).await?;
+    Ok(SampledStatus { replies, total })
+}
+
+fn refuse_inactive(job: &Job) -> Result<()> {
+    refuse_ended(job, "")?;
+    if job.is_suspended() {
+        return Err(Error::Refused(format!(
+            "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
+            job.name()
+        )));
+    }
+    Ok(())
+}
+
+fn wanted_replicas(job: &Job, pods: &[Pod]) -> Result<Vec<Replica>> {
+    let mut replicas = join_plan_with_pods(job, pods);
     replicas.retain(|replica| replica.state == EntryState::Wanted);
     if replicas.iter().all(|replica| replica.pod.is_none()) {
         let phase = job
@@ -131,14 +176,25 @@ pub async fn call_replicas(
             phase.unwrap_or_default()
         )));
     }
+    Ok(replicas)
+}
+
+/// Calls replicas. `is_status` includes completed ones, without a call.
+async fn call_all(
+    cluster: &Cluster,
+    pods: &[Pod],
+    replicas: Vec<Replica>,
+    is_status: bool,
+    request: Option<LifecycleRequest>,
+    limit: Duration,
+) -> Result<Vec<ReplicaReply>> {
     let called = replicas.into_iter().filter_map(|replica| {
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
         let ended = EndState::of_replica(&replica, pod);
         (is_status || ended != Some(EndState::Completed)).then_some((replica, pod, ended))
     });
     // Call the coordinator first: it may pause or start the other replicas itself, and would take
-    // an
-    // earlier call as a manual change of one replica. See docs/decisions/0024.
+    // an earlier call as a manual change of one replica. See docs/decisions/0024.
     let (coordinator, others): (Vec<_>, Vec<_>) =
         called.partition(|(replica, ..)| replica.role == Role::Coordinator);
     let mut all = Vec::new();
@@ -160,7 +216,7 @@ pub async fn call_replicas(
                     result,
                 ))
             });
-        let called = stream::iter(called).buffered(MAX_CONCURRENT_CALLS);
+        let called = stream::iter(called.collect::<Vec<_>>()).buffered(MAX_CONCURRENT_CALLS);
         all.extend(called.try_collect::<Vec<_>>().await?);
     }
     Ok(all)

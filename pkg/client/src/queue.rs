@@ -340,11 +340,11 @@ async fn read_pending(cluster: &Cluster, jobs: &[Job]) -> PendingByQueue {
     let queues: BTreeSet<_> = waiting
         .filter_map(|job| Some((job.namespace().to_owned(), job.queue_name()?.to_owned())))
         .collect();
-    stream::iter(queues)
-        .map(async |(namespace, queue)| {
-            let pending = read_pending_in(cluster, &namespace, &queue).await;
-            pending.map(|pending| ((namespace, queue), pending))
-        })
+    let reads = queues.into_iter().map(|(namespace, queue)| async move {
+        let pending = read_pending_in(cluster, &namespace, &queue).await;
+        pending.map(|pending| ((namespace, queue), pending))
+    });
+    stream::iter(reads.collect::<Vec<_>>())
         .buffer_unordered(MAX_CONCURRENT_READS)
         .filter_map(future::ready)
         .collect()

@@ -154,7 +154,7 @@ impl Error {
             }
             // The watch lags behind a write of another client.
             Self::NoProgress => Reason::Conflict,
-            // Never published: the job that an event would refer to is deleted.
+            // That of a deleted job is never published.
             Self::JobGone => Reason::ApiError,
             Self::WatchEnded => Reason::WatchEnded,
             Self::LeaseLost(_) => Reason::LeaseLost,

@@ -14,7 +14,7 @@ use crate::{
     deferred_creates::DeferredCreates,
     observe::{compute, observe},
     status_change::StatusChange,
-    status_writer::write_status_and_emit,
+    status_writer::{compare_status, write_status_and_emit},
     step::waits_for_admission,
 };
 
@@ -151,7 +151,7 @@ async fn write_report(context: &Context, key: &Key, job: JobRef) -> Result<()> {
     if step.needs_reads() || is_new {
         step = conditions_only(step, job);
     }
-    if StatusChange::between(job.status.as_ref(), &step) != StatusChange::None {
+    if compare_status(context, key, job, &step) != StatusChange::None {
         write_status_and_emit(context, key, job, step).await?;
     }
     Ok(())

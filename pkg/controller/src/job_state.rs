@@ -15,6 +15,8 @@ pub(crate) struct JobState {
     pub last_error: Option<ReconcileError>,
     pub deferred_creates: Arc<DeferredCreates>,
     pub write_schedule: WriteSchedule,
+    /// True if the API server has dropped the membership from the last status.
+    pub drops_membership: bool,
     /// Time since which a pod waits with a reason, by pod UID. A restart loses it: rules that match
     /// waiting containers then apply up to a minute later.
     pub waiting_since: Arc<HashMap<String, Timestamp>>,

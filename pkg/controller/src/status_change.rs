@@ -10,8 +10,8 @@ use crate::Step;
 pub(crate) enum StatusChange {
     /// It does not differ.
     None,
-    /// Only counts and readiness differ. Actions do not depend on them, so they are applied now, and
-    /// the status is written later.
+    /// Only counts, readiness and membership differ. Actions do not depend on them, so they are
+    /// applied now, and the status is written later.
     CountsOnly,
     /// The difference is not urgent, and no action follows from it.
     Minor,
@@ -63,9 +63,10 @@ fn entry_states(status: &DIJobStatus) -> impl Iterator<Item = (&str, EntryState)
     plan.map(|entry| (entry.name.as_str(), entry.state))
 }
 
-/// Returns the fields that actions depend on: without counts, and the condition about them.
+/// Returns the fields that actions depend on: without counts, the condition about them, and the
+/// membership.
 fn without_counts(status: &DIJobStatus) -> DIJobStatus {
-    let mut status = status.clone();
+    let mut status = without_membership(status);
     status.replica_status.clear();
     status
         .conditions
@@ -75,6 +76,20 @@ fn without_counts(status: &DIJobStatus) -> DIJobStatus {
         status.learners_ready,
         status.reason,
     ) = (None, None, None);
+    status
+}
+
+/// Returns true if the statuses differ in the membership at most.
+pub(crate) fn equals_without_membership(old: &DIJobStatus, new: &DIJobStatus) -> bool {
+    without_membership(old) == without_membership(new)
+}
+
+fn without_membership(status: &DIJobStatus) -> DIJobStatus {
+    let mut status = status.clone();
+    status.membership_generation = None;
+    for entry in &mut status.plan {
+        entry.listed = false;
+    }
     status
 }
 
@@ -110,6 +125,12 @@ mod tests {
         counted.collectors_ready = Some("1/2".to_owned());
         assert_eq!(change_to(&counted, vec![]), StatusChange::Minor);
         assert_eq!(change_to(&counted, create_pod()), StatusChange::CountsOnly);
+
+        let mut listed = old.clone();
+        listed.membership_generation = Some(1);
+        listed.plan[0].listed = true;
+        assert_eq!(change_to(&listed, vec![]), StatusChange::Minor);
+        assert_eq!(change_to(&listed, create_pod()), StatusChange::CountsOnly);
 
         let mut created = counted.clone();
         created.phase = Some(Phase::Created);

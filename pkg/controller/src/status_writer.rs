@@ -6,12 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::DIJob;
+use di_api::{DIJob, DIJobStatus};
 use di_cache::{JobRef, Key};
 use kube::Api;
 
 use crate::{
-    Action, Error, Step, context::Context, error::Result, status_change::StatusChange,
+    Action, Error, Step,
+    context::Context,
+    error::Result,
+    status_change::{StatusChange, equals_without_membership},
     undecodable::EndedJob,
 };
 
@@ -94,8 +97,24 @@ pub(crate) async fn write_status(
     })
 }
 
+/// Compares the status of a step with the stored one. The membership alone is no difference if an
+/// older CRD has no field for it: each reconcile would write it again.
+pub(crate) fn compare_status(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    step: &Step,
+) -> StatusChange {
+    let old = job.status.as_ref();
+    let is_same = |old: &DIJobStatus| equals_without_membership(old, &step.status);
+    if context.job_state(key).drops_membership && old.is_some_and(is_same) {
+        return StatusChange::None;
+    }
+    StatusChange::between(old, step)
+}
+
 fn schedule_write(context: &Context, key: &Key, job: &JobRef, step: &Step) -> StatusWrite {
-    let change = StatusChange::between(job.status.as_ref(), step);
+    let change = compare_status(context, key, job, step);
     let is_large_plan = step.status.plan.len() > LARGE_PLAN_ENTRIES;
     let mut write = StatusWrite::Skipped;
     context.update_state(key, |state| match change {
@@ -128,6 +147,9 @@ pub(crate) async fn write_status_and_emit(
         Ok(written) => {
             context.update_state(key, |state| {
                 state.write_schedule.record_write(Instant::now());
+                if has_membership(&step.status) {
+                    state.drops_membership = !written.status.as_ref().is_some_and(has_membership);
+                }
             });
             emit(context, job, &step);
             Ok(context.jobs.record_write(written))
@@ -140,6 +162,10 @@ pub(crate) async fn write_status_and_emit(
             Err(error)
         }
     }
+}
+
+fn has_membership(status: &DIJobStatus) -> bool {
+    status.membership_generation.is_some()
 }
 
 /// Queues the events of a written step, and counts its failures.
@@ -168,4 +194,58 @@ pub(crate) async fn replay_unacknowledged(context: &Context, key: &Key) -> Resul
         context.jobs.record_write(job);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use di_fixtures::{ApiServerMock, Job, Reply};
+    use serde_json::json;
+
+    use super::*;
+    use crate::observe::{compute, observe};
+
+    /// A mock of an API server that stores a job by an older CRD.
+    fn older_server(job: Job) -> (ApiServerMock, Context, DIJob) {
+        let mut stored = job.metadata(json!({"resourceVersion": "1"})).json();
+        let job = serde_json::from_value(stored.clone()).unwrap();
+        let (mock, client) = ApiServerMock::new(move |request| {
+            // The first operation guards the version.
+            stored["status"] = request.body[1]["value"].clone();
+            let status = stored["status"].as_object_mut().unwrap();
+            status.remove("membershipGeneration");
+            stored["metadata"]["resourceVersion"] = "2".into();
+            Reply::Object(200, stored.clone())
+        });
+        (mock, Context::test(client), job)
+    }
+
+    fn key() -> Key {
+        ("rl".to_owned(), "j".to_owned())
+    }
+
+    fn next_step(context: &Context, job: &JobRef) -> Step {
+        compute(&observe(context, &key(), job.clone()))
+    }
+
+    #[tokio::test]
+    async fn membership_that_server_drops_is_written_once() {
+        let (mock, context, job) = older_server(Job::test().suspended());
+        let step = next_step(&context, &job.clone().into());
+        assert!(has_membership(&step.status));
+        let written = write_status_and_emit(&context, &key(), &job, step).await;
+        let written = written.unwrap();
+        assert!(!has_membership(written.status.as_ref().unwrap()));
+        let step = next_step(&context, &written);
+        let change = StatusChange::between(written.status.as_ref(), &step);
+        assert_eq!(change, StatusChange::Minor, "it would be written again");
+        let next = write_status(&context, &key(), &written, step).await;
+        assert_eq!(next.unwrap().write, StatusWrite::Skipped);
+        assert_eq!(mock.requests().len(), 1);
+
+        // Another change is written, with the membership: the CRD may be newer by then.
+        let mut step = next_step(&context, &written);
+        step.status.restarts = 1;
+        let change = compare_status(&context, &key(), &written, &step);
+        assert_eq!(change, StatusChange::Urgent);
+    }
 }

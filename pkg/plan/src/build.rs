@@ -1,4 +1,5 @@
 mod pod_spec_editor;
+mod unit;
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use self::pod_spec_editor::PodSpecEditor;
+use self::unit::{unit_env, unit_labels, unit_topology_term};
 use crate::{
     gang::GangScheduler,
     job::Job,
-    ops::{aggregator_of, find_entry},
+    ops::{find_entry, leader_of},
     ports::{master_port, port_of_entry, replica_ports},
     resource_share::ResourceShare,
 };
@@ -94,21 +96,38 @@ pub(crate) fn build_placed_pod(
             own.get_or_insert_default().extend(added.clone());
         }
     }
+    if let Some(term) = unit_topology_term(job, entry) {
+        let mut spec = PodSpecEditor::from_fields(pod.spec);
+        spec.add_pod_affinity(term);
+        pod.spec = spec.into_fields();
+    }
     Some(pod)
 }
 
-/// Like [`build_placed_pod`], without what Kueue adds.
+/// The template of the pod of an entry. `aggregator` is that of aggregators, which the job does not
+/// contain.
+pub fn template_of<'a>(
+    job: &'a DIJob,
+    entry: &PlanEntry,
+    aggregator: Option<&'a PodTemplate>,
+) -> Option<&'a PodTemplate> {
+    match entry.role {
+        Role::Aggregator => aggregator,
+        Role::DdpLearner => Some(job.spec.declared(Role::Learner)?.template),
+        role if entry.unit.is_some() && entry.is_replica() => job.spec.leader_template(role),
+        role => Some(job.spec.declared(role)?.template),
+    }
+}
+
+/// Like [`build_placed_pod`], without what Kueue adds, and without the name of the unit, which would
+/// change what Kueue compares.
 pub(crate) fn build_unplaced_pod(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: Option<&PodTemplate>,
     settings: &BuildSettings,
 ) -> Option<NewPod> {
-    let template = match entry.role {
-        Role::Aggregator => aggregator?,
-        Role::DdpLearner => job.spec.declared(Role::Learner)?.template,
-        role => job.spec.declared(role)?.template,
-    };
+    let template = template_of(job, entry, aggregator)?;
     let mut spec = PodSpecEditor::new(template);
     spec.add_volumes(&job.spec.volumes);
     spec.default_restart_policy();
@@ -155,15 +174,14 @@ fn find_placement<'a>(job: &'a DIJob, entry: &PlanEntry) -> Option<&'a Placement
     placements.get(position)
 }
 
-/// The memory that a failure rule has given to an entry, or to the learner group of a ddp learner.
+/// The memory that a failure rule has given to an entry, or to its learner group or unit.
 /// `None` in a queue: the quota of an admitted pod is fixed.
 fn grown_memory<'a>(job: &'a DIJob, entry: &'a PlanEntry) -> Option<&'a Quantity> {
     if job.queue_name().is_some() {
         return None;
     }
-    let plan = job.status.as_ref().map(|status| &*status.plan);
-    let owner = aggregator_of(entry).and_then(|name| find_entry(plan.unwrap_or_default(), name));
-    owner.unwrap_or(entry).memory.as_ref()
+    let leader = || find_entry(job.plan_entries(), leader_of(entry)?);
+    entry.memory.as_ref().or_else(|| leader()?.memory.as_ref())
 }
 
 /// Builds the headless service of a plan entry. It publishes the address of the pod before the pod
@@ -228,6 +246,7 @@ fn build_metadata(job: &DIJob, entry: &PlanEntry, template: &Value) -> ObjectMet
             .map(|(key, value)| (key.to_owned(), value.to_owned())),
         );
     }
+    labels.extend(unit_labels(entry));
     ObjectMeta {
         name: Some(entry.name.clone()),
         namespace: job.namespace(),
@@ -252,8 +271,8 @@ fn take_share(requirements: &mut ResourceRequirements, share: ResourceShare) {
     }
 }
 
-/// Builds the environment variables of a pod. Keep [`Role::variables`] equal: the validator uses
-/// it.
+/// Builds the environment variables of a pod. Keep [`Role::env_names`] and [`names::env::UNIT`]
+/// equal: the validator uses them.
 fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::replica_url(
@@ -277,6 +296,9 @@ fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<En
     }
     if let Some(place) = &entry.ddp {
         variables.extend(ddp_env(job, entry, place));
+    }
+    if let Some(place) = &entry.unit {
+        variables.extend(unit_env(job, entry, place));
     }
     variables
         .into_iter()

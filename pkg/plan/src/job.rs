@@ -1,5 +1,6 @@
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, PlanEntry, Reason, ReplicaResources, Role, find_condition,
+    ConditionType, DIJob, DIJobStatus, ListWhen, PlanEntry, PodTemplate, Reason, ReplicaResources,
+    Role, find_condition, names,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -26,13 +27,20 @@ pub trait Job: Resource {
     /// example because of a quota.
     fn rejection_message(&self) -> Option<&str>;
 
-    /// Port of the replicas of a role: `di-port` of the template, or else the default of the role.
+    /// Port of the replicas of a role: `di-port` of the template (of units: of their leaders), or
+    /// else the default of the role.
     ///
     /// For ddp learners it is the port of the process with rank 0.
     fn role_port(&self, role: Role) -> i32;
 
+    /// When the replicas of a role are listed.
+    fn list_when(&self, role: Role) -> ListWhen;
+
+    /// Number of pods in each replica of a role. `None` without units.
+    fn unit_size(&self, role: Role) -> Option<i32>;
+
     /// GPUs of a learner with these resources, or else of the template. More than one GPU makes the
-    /// learner a learner group.
+    /// learner a learner group. 0 with units.
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32;
 }
 
@@ -57,9 +65,18 @@ impl Job for DIJob {
             role => role,
         };
         self.spec
-            .declared(owner)
-            .and_then(|declared| declared.template.named_port())
+            .leader_template(owner)
+            .and_then(PodTemplate::named_port)
             .unwrap_or_else(|| role.default_port())
+    }
+
+    fn list_when(&self, role: Role) -> ListWhen {
+        self.spec.list_when(role)
+    }
+
+    fn unit_size(&self, role: Role) -> Option<i32> {
+        let size = self.spec.unit(role)?.size;
+        Some(size.clamp(1, names::MAX_UNIT_SIZE))
     }
 
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {

@@ -8,6 +8,7 @@ mod build;
 mod gang;
 mod job;
 mod listing;
+mod membership;
 mod named_port;
 mod names;
 mod ops;
@@ -19,21 +20,23 @@ mod view;
 
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, SimpleAllocation};
-pub use build::{BuildSettings, NewPod, build_service};
+pub use build::{BuildSettings, NewPod, build_service, template_of};
 pub use gang::{
     GangScheduler, GangSetting, GroupKind, floor_members, gang_problem, group_name,
     group_size_patch, leave_group_patch, new_group,
 };
 pub use job::{Job, rejection_in_status};
 pub use listing::{Listing, list_processes, list_replicas, next_change};
+pub use membership::{list_members, next_generation, record_members};
 pub use named_port::named_port;
 pub use names::{RandomSuffixes, Suffixes, job_object_name};
 pub use ops::{
-    MAX_BACKOFF_SECONDS, MAX_FAILURES_BYTES, Request, StatusSizeBudget, adopt, aggregator_of,
-    drop_deleted, drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor,
-    group_members, is_group_complete, is_ready, next_attempt, plan_ddp_learners, plan_request,
-    propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
-    scale_down_order, scale_down_requested, sync_declared, trim_history,
+    MAX_BACKOFF_SECONDS, MAX_FAILURES_BYTES, Request, StatusSizeBudget, adopt, drop_deleted,
+    drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor, group_members,
+    incomplete_units, is_group_complete, is_ready, leader_of, next_attempt, plan_ddp_learners,
+    plan_request, plan_unit_members, propagate_to_members, remove_entry, replace,
+    replace_unit_member, replaces_single_pods, retire_done, scale_down_declared, scale_down_order,
+    scale_down_requested, sync_declared, trim_history, wanted_members,
 };
 pub use pod::{PodBuilder, build_pod};
 pub use ports::port_of_entry;

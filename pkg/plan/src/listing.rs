@@ -1,11 +1,11 @@
 use std::collections::{HashMap, HashSet};
 
-use di_api::{PlanEntry, QueueState, Role, names};
+use di_api::{ListWhen, PlanEntry, QueueState, Role, names};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     job::Job,
-    ops::{aggregator_of, find_entry, group_members},
+    ops::{find_entry, group_members, incomplete_units, is_group_complete, leader_of},
     ports::port_of_entry,
     view::PodView,
 };
@@ -22,7 +22,7 @@ const CREATE_TIMEOUT: SignedDuration = SignedDuration::from_secs(2);
 pub struct Listing {
     /// URLs of collectors.
     pub collectors: Vec<String>,
-    /// URLs of learners; of the aggregator for a learner group.
+    /// URLs of learners; of the aggregator for a learner group. A unit has the URL of its leader.
     pub learners: Vec<String>,
 }
 
@@ -31,7 +31,9 @@ pub struct Listing {
 /// Left out are replicas that the plan does not want, that have succeeded, that are being deleted
 /// or that cannot start. Replicas that wait for quota are left out too, also preempted ones whose pod
 /// has not ended. An aggregator is left out if one of its ddp learners is. A failed replica and its
-/// replacement swap in one step, with the plan. See docs/decisions/0012.
+/// replacement swap in one step, with the plan. See docs/decisions/0012. A replica of a role with
+/// [`ListWhen::Ready`] is listed only while its pods are ready. A unit is listed only while all its
+/// pods have nodes and run. See docs/decisions/0040.
 ///
 /// `pod` finds a pod by name, `was_deleted` says whether the watch showed the deletion of a UID. A
 /// replica without a visible pod is listed, unless the API server rejects the pods of the job.
@@ -45,29 +47,35 @@ pub fn list_replicas<'a>(
     scheduling_wait: SignedDuration,
 ) -> Listing {
     let plan = job.plan_entries();
-    let aggregators: HashMap<&str, &PlanEntry> = plan
+    let leaders: HashMap<&str, &PlanEntry> = plan
         .iter()
-        .filter(|entry| entry.role == Role::Aggregator)
+        .filter(|entry| entry.leads_group())
         .map(|entry| (&*entry.name, entry))
         .collect();
     let port_if_listed = |entry: &PlanEntry| {
         // Ddp learners are planned after their aggregator; the wait counts for the whole group.
-        let aggregator = aggregator_of(entry).and_then(|name| aggregators.get(name).copied());
-        let planned = aggregator.unwrap_or(entry);
+        let leader = leader_of(entry).and_then(|name| leaders.get(name).copied());
+        let planned = leader.unwrap_or(entry);
         listable_port(job, entry, &pod, &was_deleted, now, scheduling_wait)
             .filter(|_| !waits_for_quota(planned))
             .filter(|_| !is_unscheduled(planned, pod(&entry.name), now, scheduling_wait))
+            .filter(|_| !awaits_readiness(job, entry, pod(&entry.name)))
+            .filter(|_| !entry.is_in_unit() || serves_unit(job, entry, pod(&entry.name)))
     };
     let incomplete: HashSet<&str> = plan
         .iter()
         .filter(|entry| entry.is_wanted() && port_if_listed(entry).is_none())
-        .filter_map(aggregator_of)
+        .filter_map(leader_of)
+        .chain(incomplete_units(plan))
         .collect();
     let url = |entry: &PlanEntry| {
         let port = port_if_listed(entry).filter(|_| !incomplete.contains(&*entry.name))?;
         Some(replica_url(job, entry, port))
     };
-    let with_role = |role: Role| plan.iter().filter(move |entry| entry.role == role);
+    let with_role = |role: Role| {
+        let replicas = plan.iter().filter(|entry| entry.is_replica());
+        replicas.filter(move |entry| entry.role == role)
+    };
     Listing {
         collectors: with_role(Role::Collector).filter_map(url).collect(),
         learners: with_role(Role::Learner)
@@ -79,7 +87,8 @@ pub fn list_replicas<'a>(
 
 /// Lists the URLs of the processes of a learner group, ordered by rank.
 ///
-/// Leaves out the same replicas as [`list_replicas`].
+/// Leaves out the same replicas as [`list_replicas`], but readiness does not count: an aggregator
+/// waits for its ddp learners itself.
 pub fn list_processes<'a>(
     job: &impl Job,
     aggregator: &str,
@@ -129,8 +138,29 @@ pub fn next_change(
 }
 
 /// Whether Kueue has not admitted the replica, or has preempted it.
-fn waits_for_quota(entry: &PlanEntry) -> bool {
+pub(crate) fn waits_for_quota(entry: &PlanEntry) -> bool {
     entry.queue == Some(QueueState::Waiting)
+}
+
+/// Whether a pod allows its unit to be listed: it has a node and runs, and is ready if the role needs
+/// that.
+pub(crate) fn serves_unit(job: &impl Job, entry: &PlanEntry, pod: Option<&PodView>) -> bool {
+    let must_be_ready = job.list_when(entry.role) == ListWhen::Ready;
+    pod.is_some_and(|pod| {
+        let can_run = pod.is_active() && pod.end.is_none() && pod.stuck_reason().is_none();
+        let is_placed = pod.scheduled == Ok(true) && !pod.deleting;
+        can_run && is_placed && (pod.ready || !must_be_ready)
+    })
+}
+
+/// Whether the replica is listed only while it is ready, and is not.
+fn awaits_readiness(job: &impl Job, entry: &PlanEntry, pod: Option<&PodView>) -> bool {
+    let is_ready = || {
+        let is_group = entry.role == Role::Aggregator;
+        let is_complete = !is_group || is_group_complete(job.plan_entries(), &entry.name);
+        is_complete && pod.is_some_and(|pod| pod.ready)
+    };
+    job.list_when(entry.role) == ListWhen::Ready && !is_ready()
 }
 
 /// Whether a new replica is still in the scheduling wait and has no node.

@@ -9,6 +9,7 @@ mod owner;
 mod pod;
 mod service;
 mod status;
+mod unit;
 mod workload;
 
 pub use crash_loop::CrashLoop;

@@ -20,6 +20,7 @@ use crate::{
     error::Error,
     metrics::{RequestLabels, Route},
     openapi::openapi_document,
+    polls::{LongPolled, extra_time},
     routes::build_routes,
     state::State,
     versions::is_legacy_path,
@@ -70,9 +71,10 @@ impl Endpoint {
         let is_legacy = is_legacy_path(path);
         let route = PATHS.into_iter().find(|known| *known == path);
         let route = route.unwrap_or("other");
+        let limit = state.settings.request_timeout + extra_time(request.uri());
         let handled = routes.clone().oneshot(request);
         let handled = handled.map(|Ok(response)| response);
-        let mut response = run_handler(handled, state.settings.request_timeout).await;
+        let mut response = run_handler(handled, limit).await;
         let code = response.status().as_u16();
         let taken = began.elapsed().as_secs_f64();
         debug!(route, method, code, seconds = taken, "Handled a request");
@@ -83,9 +85,10 @@ impl Endpoint {
             code,
         };
         metrics.requests.get_or_create(&labels).inc();
-        let duration = metrics.duration.get_or_create(&Route { route, method });
-        duration.observe(taken);
-        drop(duration);
+        if response.extensions().get::<LongPolled>().is_none() {
+            let duration = metrics.duration.get_or_create(&Route { route, method });
+            duration.observe(taken);
+        }
         if is_legacy && response.extensions().get::<Retryable>().is_some() {
             *response.status_mut() = StatusCode::OK;
             response.headers_mut().remove(header::RETRY_AFTER);

@@ -47,6 +47,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         group: None,
         in_gang: false,
         ddp: None,
+        unit: None,
         phase: PodPhase::Running,
         end: None,
         ready: true,
@@ -151,7 +152,7 @@ pub(crate) fn fixture_with(
 }
 
 /// Returns a client of an API server that has only these jobs and rejects writes.
-fn read_only_client(jobs: Vec<Value>) -> Client {
+pub(crate) fn read_only_client(jobs: Vec<Value>) -> Client {
     ApiServerMock::client(move |request| {
         let is_requested = |job: &&Value| {
             let [namespace, name] =
@@ -186,7 +187,7 @@ pub(crate) fn writable_fixture(
     fixture_with_client(settings, client, vec![job], pods)
 }
 
-fn fixture_with_client(
+pub(crate) fn fixture_with_client(
     settings: Settings,
     client: Client,
     jobs: Vec<Value>,

@@ -14,7 +14,7 @@ use axum::{
 };
 use di_api::{PlanEntry, QueueState, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, Listing, aggregator_of, find_entry, port_of_entry};
+use di_plan::{Job, Listing, find_entry, leader_of, port_of_entry};
 use di_serve::BodyError;
 use http_body_util::{BodyExt, Collected};
 use kube::ResourceExt;
@@ -140,14 +140,14 @@ fn check_job_active(job: &JobView) -> Result<()> {
     }
 }
 
-/// Whether a replica, or the learner group that it belongs to, waits for quota. It has no pod, or
-/// one that Kueue has preempted.
+/// Whether a replica, or the unit or learner group that a pod belongs to, waits for quota. It has no
+/// pod, or one that Kueue has preempted.
 fn waits_for_quota(plan: &[PlanEntry], name: &str) -> bool {
     let Some(entry) = find_entry(plan, name) else {
         return false;
     };
-    let aggregator = aggregator_of(entry).and_then(|aggregator| find_entry(plan, aggregator));
-    aggregator.unwrap_or(entry).queue == Some(QueueState::Waiting)
+    let leader = leader_of(entry).and_then(|leader| find_entry(plan, leader));
+    leader.unwrap_or(entry).queue == Some(QueueState::Waiting)
 }
 
 /// Returns the URLs of replicas by role.

@@ -15,6 +15,7 @@ mod list_cache;
 mod metrics;
 mod mutate;
 mod openapi;
+mod polls;
 mod routes;
 mod run_error;
 mod server;

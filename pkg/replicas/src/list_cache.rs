@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::{
     error::{Error, Result},
-    wire::Replicas,
+    wire::{ListedReplicas, Replicas},
 };
 
 type JobRef = di_cache::JobRef<JobView>;
@@ -34,8 +34,17 @@ pub(crate) struct CachedList {
     pods: u64,
     /// The list expires at this time even if nothing else changes.
     until: Option<Timestamp>,
+    membership: Option<Membership>,
     envelope: Bytes,
     record: Range<usize>,
+}
+
+/// The generation of a list of recorded members, and whether the list is usable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    pub(crate) generation: i64,
+    /// Whether the members are the replicas that can be used now.
+    pub(crate) is_current: bool,
 }
 
 /// The lists of all requested jobs, by job UID.
@@ -49,10 +58,16 @@ impl CachedList {
         job: JobRef,
         pods: u64,
         until: Option<Timestamp>,
-        list: &Replicas,
+        list: Replicas,
+        membership: Option<Membership>,
     ) -> Result<Self> {
+        let coordinator = list.coordinator.clone();
+        let list = ListedReplicas {
+            replicas: list,
+            generation: membership.map(|membership| membership.generation),
+        };
         let mut bytes = BEFORE.to_vec();
-        serde_json::to_writer(&mut bytes, list)
+        serde_json::to_writer(&mut bytes, &list)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let record = BEFORE.len()..bytes.len();
         bytes.extend_from_slice(AFTER);
@@ -60,10 +75,11 @@ impl CachedList {
         bytes.shrink_to_fit();
         Ok(Self {
             key,
-            coordinator: list.coordinator.clone(),
+            coordinator,
             job,
             pods,
             until,
+            membership,
             envelope: bytes.into(),
             record,
         })
@@ -72,6 +88,18 @@ impl CachedList {
     /// Returns the whole response body.
     pub(crate) fn envelope(&self) -> Bytes {
         self.envelope.clone()
+    }
+
+    /// The membership that the list shows; `None` for other lists.
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        self.membership
+    }
+
+    /// The ETag of a list of members. It is the same in all replicas of the endpoint.
+    pub(crate) fn etag(&self) -> Option<String> {
+        let uid = self.job.metadata.uid.as_deref().unwrap_or_default();
+        let membership = self.membership?;
+        Some(format!(r#""{uid}.{}""#, membership.generation))
     }
 
     fn record(&self) -> &[u8] {
@@ -140,7 +168,7 @@ mod tests {
     fn cached_list(name: &str, job: &JobRef, until: Option<Timestamp>) -> Arc<CachedList> {
         let key = ("ns".to_owned(), name.to_owned());
         let list = Replicas::new(&key, Listing::default());
-        Arc::new(CachedList::new(key, job.clone(), 1, until, &list).unwrap())
+        Arc::new(CachedList::new(key, job.clone(), 1, until, list, None).unwrap())
     }
 
     fn job(uid: &str) -> JobRef {

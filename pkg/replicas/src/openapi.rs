@@ -26,7 +26,9 @@ const ERROR_RESPONSES: [(&str, &str); 9] = [
     ("503", "A transient error"),
 ];
 /// Errors that only a request with a body gets.
-const CHANGE_ONLY_CODES: [&str; 3] = ["409", "413", "429"];
+const CHANGE_ONLY_CODES: [&str; 2] = ["409", "413"];
+/// Parameters of a list that only the newer version has.
+const NEWER_PARAMETERS: [&str; 3] = ["generation", "wait", "If-None-Match"];
 /// Retryable errors, returned with status 200 to clients of the older version.
 /// See docs/decisions/0007.
 const RETRYABLE_CODES: [&str; 2] = ["429", "503"];
@@ -80,6 +82,7 @@ pub(crate) fn openapi_document(settings: &Settings) -> String {
         }
     }
     add_strict_schemas(&mut document["components"]["schemas"]);
+    add_legacy_list_schemas(&mut document["components"]["schemas"]);
     document.to_string()
 }
 
@@ -101,6 +104,19 @@ fn add_strict_schemas(schemas: &mut Value) {
     }
 }
 
+/// Adds the schemas of the lists of the older version, which have no generation.
+fn add_legacy_list_schemas(schemas: &mut Value) {
+    for (name, legacy) in [
+        ("ListData", "LegacyListData"),
+        ("Success_ListData", "Success_LegacyListData"),
+    ] {
+        let schema = schemas[name].to_string();
+        let schema = schema.replace("ListedReplicas", "Replicas");
+        let schema = schema.replace("/ListData", "/LegacyListData");
+        schemas[legacy] = serde_json::from_str(&schema).unwrap_or_default();
+    }
+}
+
 /// Both versions share their handlers: sets the responses that differ between them.
 fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     let Some((version, name)) = path[1..].split_once('/') else {
@@ -114,6 +130,12 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
     if let Some(Value::String(reference)) = body.filter(|_| !is_legacy_path(path)) {
         *reference = reference.replace("/schemas/", "/schemas/Strict");
     }
+    if is_legacy_path(path)
+        && let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+    {
+        let is_newer = |name: &Value| NEWER_PARAMETERS.into_iter().any(|newer| *name == newer);
+        parameters.retain(|parameter| !is_newer(&parameter["name"]));
+    }
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };
@@ -121,10 +143,14 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
         responses.retain(|code, _| !CHANGE_ONLY_CODES.contains(&code.as_str()));
     }
     if is_legacy_path(path) {
-        responses.retain(|code, _| !RETRYABLE_CODES.contains(&code.as_str()));
+        responses.retain(|code, _| code != "304" && !RETRYABLE_CODES.contains(&code.as_str()));
+        if let Some(success) = responses["200"].as_object_mut() {
+            success.remove("headers");
+        }
         let schema = &mut responses["200"]["content"]["application/json"]["schema"];
         if let Some(Value::String(reference)) = schema.get_mut("$ref") {
             *reference = reference.replace("AddedReplicas", "Replicas");
+            *reference = reference.replace("_ListData", "_LegacyListData");
         }
         let failure = json!({"$ref": "#/components/schemas/Failure"});
         *schema = json!({"anyOf": [schema.take(), failure]});
@@ -140,6 +166,8 @@ fn distinguish_versions(path: &str, method: &str, operation: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -167,8 +195,17 @@ mod tests {
         );
         assert_eq!(
             response_codes("/v1alpha2/replicas", "get"),
-            "200 400 401 403 404 500 503"
+            "200 304 400 401 403 404 429 500 503"
         );
+        let parameters = |version: &str| {
+            let parameters = &paths[format!("/{version}/replicas")]["get"]["parameters"];
+            let names = parameters.as_array().unwrap().iter();
+            let names = names.map(|parameter| parameter["name"].as_str().unwrap().to_owned());
+            names.collect::<BTreeSet<_>>()
+        };
+        let newer: BTreeSet<_> = NEWER_PARAMETERS.map(str::to_owned).into();
+        assert_eq!(parameters("v1alpha1").len(), 4);
+        assert_eq!(&parameters("v1alpha2") - &parameters("v1alpha1"), newer);
         for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
             assert!(paths[path]["get"].is_object(), "{path}");
         }
@@ -198,6 +235,26 @@ mod tests {
             added("v1alpha2")["$ref"],
             reference("Success_AddedReplicas")
         );
+        // All schemas that a schema refers to, as text.
+        let with_references = |name: &str| {
+            let mut text = schemas[name].to_string();
+            for name in ["LegacyListData", "ListData", "ListedReplicas", "Replicas"] {
+                if text.contains(&format!("/{name}\"")) {
+                    text += &schemas[name].to_string();
+                }
+            }
+            text
+        };
+        for (version, has_generation) in [("v1alpha1", false), ("v1alpha2", true)] {
+            let response = &paths[format!("/{version}/replicas")]["get"]["responses"]["200"];
+            let schema = &response["content"]["application/json"]["schema"];
+            let schema = schema["anyOf"].get(0).unwrap_or(schema);
+            let name = schema["$ref"].as_str().unwrap().rsplit_once('/').unwrap().1;
+            let text = with_references(name);
+            assert!(text.contains("collectors"), "{text}");
+            assert_eq!(text.contains("generation"), has_generation, "{text}");
+            assert_eq!(response["headers"]["ETag"].is_object(), has_generation);
+        }
         let strict = &schemas["StrictAddRequest"];
         assert_eq!(strict["additionalProperties"], false);
         assert_eq!(

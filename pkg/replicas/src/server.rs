@@ -7,7 +7,7 @@ use di_serve::{Limits, Server};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
-use crate::{Endpoint, State};
+use crate::{Endpoint, State, polls::MAX_WAIT};
 
 /// Serves until `shutdown` is ready, then waits for the requests in flight.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
@@ -20,13 +20,17 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
             handshake_timeout: settings.header_timeout,
             head_timeout: settings.header_timeout,
             max_age: settings.max_connection_age,
-            close_timeout: settings.request_timeout * 2,
+            close_timeout: settings.request_timeout + MAX_WAIT,
             drain_timeout: settings.drain_timeout,
         },
         tls: None,
         metrics: state.metrics.connections.clone(),
     };
-    let endpoint = Endpoint::new(state);
+    let endpoint = Endpoint::new(state.clone());
+    let shutdown = async move {
+        shutdown.await;
+        state.polls.close();
+    };
     let service = service_fn(move |request: Request| {
         let endpoint = endpoint.clone();
         async move { Ok::<_, Infallible>(endpoint.handle_request(request).await) }

@@ -10,7 +10,10 @@ use std::{
 use di_cache::{JobCache, JobView, Key, PodCache, call_with_timeout};
 use futures::FutureExt;
 use kube::{Api, Client};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 
 use crate::{
     authorize::decision_cache::DecisionCache,
@@ -18,6 +21,7 @@ use crate::{
     idempotency::keys::UnansweredKeys,
     list_cache::ListCache,
     metrics::Metrics,
+    polls::WaitingPolls,
     settings::Settings,
 };
 
@@ -42,6 +46,9 @@ pub struct SharedState {
     pub(crate) metrics: Metrics,
     pub(crate) decisions: DecisionCache,
     pub(crate) list_cache: ListCache,
+    /// Like `list_cache`, of the recorded members.
+    pub(crate) member_cache: ListCache,
+    pub(crate) polls: WaitingPolls,
     /// The OpenAPI document; [`crate::Endpoint`] sets it.
     pub(crate) openapi: OnceLock<axum::body::Bytes>,
     pub(crate) unanswered_keys: UnansweredKeys,
@@ -81,6 +88,8 @@ impl State {
             pods,
             decisions: DecisionCache::default(),
             list_cache: ListCache::default(),
+            member_cache: ListCache::default(),
+            polls: WaitingPolls::default(),
             openapi: OnceLock::new(),
             unanswered_keys: UnansweredKeys::default(),
             jobs_synced: AtomicBool::new(false),
@@ -171,6 +180,32 @@ impl SharedState {
             )));
         };
         Ok(self.jobs.record_write(job))
+    }
+
+    /// Waits until the cached job is deleted or has another membership generation than `known`, the
+    /// time is over, or the endpoint shuts down.
+    pub(crate) async fn wait_for_members(
+        &self,
+        job: &Key,
+        known: i64,
+        wait: Duration,
+    ) -> Result<()> {
+        // The other requests need connections too.
+        let connections = self.settings.max_connections;
+        let _poll = self.polls.enter(job, connections - connections / 4)?;
+        // Subscribe before the first look at the job, so that no change is missed.
+        let mut changes = self.jobs.subscribe_job(job);
+        let is_known = || {
+            let cached = self.jobs.get(job);
+            cached.is_some_and(|cached| cached.membership_generation == Some(known))
+        };
+        let new_list = async { while is_known() && changes.changed().await.is_ok() {} };
+        tokio::select! {
+            () = new_list => {}
+            () = self.polls.wait_for_close() => {}
+            () = sleep(wait) => {}
+        }
+        Ok(())
     }
 
     /// Locks the job for one change. Fails if too many requests wait already.

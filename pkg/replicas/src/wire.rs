@@ -11,7 +11,7 @@ mod schema;
 mod unknown_fields;
 
 pub(crate) use body::{AddRequest, FailedRequest, RemoveRequest, ReplicaRequest};
-pub(crate) use envelope::{AddedReplicas, Failure, Nothing, Replicas, Success};
+pub(crate) use envelope::{AddedReplicas, Failure, ListedReplicas, Nothing, Replicas, Success};
 pub(crate) use error_response::Retryable;
 pub(crate) use query::Query;
 pub(crate) use requester::Requester;

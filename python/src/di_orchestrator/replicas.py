@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 8.0
 MAX_RETRY_AFTER_SECONDS = 30.0
+MAX_POLL_SECONDS = 25.0
 CONNECT_TIMEOUT_SECONDS = 1.0
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
@@ -42,13 +43,18 @@ class EndpointUnavailable(EndpointError):
 
 @dataclass(frozen=True)
 class Replicas:
-    """Addresses of replicas, each ``pod.namespace:port``. ``queued`` is the number of added replicas that wait for quota."""
+    """Addresses of replicas, each ``pod.namespace:port``.
+
+    ``queued`` is the number of added replicas that wait for quota. ``generation`` counts the changes of a list; it is None
+    while a change is not counted yet, and for other answers.
+    """
 
     namespace: str
     coordinator: str
     collectors: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
     queued: Optional[int] = None
+    generation: Optional[int] = None
 
 
 class ReplicaClient:
@@ -64,7 +70,7 @@ class ReplicaClient:
         token: bearer token for the audience ``di-server``, or a function that reads it. Pods of the job need none.
         timeout: seconds without data from the endpoint until a request fails. The endpoint responds within 30 s.
         retry_timeout: seconds after which a transient error is raised; 0 disables retries.
-        api_version: ``v1alpha1`` reports no ``queued``.
+        api_version: ``v1alpha1`` reports no ``queued`` and no ``generation``.
     """
 
     def __init__(
@@ -77,6 +83,8 @@ class ReplicaClient:
         self._path = f"{url.path.rstrip('/')}/{api_version.strip('/')}/replicas"
         self.namespace, self.coordinator = namespace, coordinator
         self._query = urlencode({"namespace": namespace, "aggregator" if is_aggregator else "coordinator": coordinator})
+        # Aggregators and the older version have no long polls.
+        self._has_polls = not is_aggregator and api_version.strip("/") != "v1alpha1"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, **options: Any) -> ReplicaClient:
@@ -135,20 +143,40 @@ class ReplicaClient:
     def watch(self, interval: float = POLL_INTERVAL_SECONDS) -> Iterator[Replicas]:
         """Yields the list of replicas at once, and again after each change. It does not end by itself.
 
+        The endpoint reports a change at once, by a long poll. An endpoint without long polls is asked each ``interval`` seconds.
         Transient errors are logged and retried. A terminal error is raised, for example after the job was deleted.
         """
-        known = None
+        known, generation = None, None
+        has_polls = self._has_polls
         while True:
+            began = time.monotonic()
             try:
-                listed = self.list()
+                listed = self._poll(generation) if has_polls else self.list()
             except EndpointUnavailable as error:
                 _log.warning("%s; retrying", error)
-            else:
-                members = (set(listed.collectors), set(listed.learners))
-                if members != known:
-                    known = members
-                    yield listed
-            time.sleep(interval)
+                time.sleep(interval)
+                continue
+            except EndpointError as error:
+                if not has_polls or error.status != 400:
+                    raise
+                # An older endpoint does not know the parameters of a poll.
+                has_polls = False
+                continue
+            members = (set(listed.collectors), set(listed.learners))
+            # Without polls, a generation that comes and goes is no change.
+            counted = listed.generation if has_polls else None
+            is_changed = members != known or counted != generation
+            if is_changed:
+                known, generation = members, counted
+                yield listed
+            if generation is None or not is_changed and time.monotonic() - began < interval:
+                time.sleep(interval)
+
+    def _poll(self, generation: Optional[int]) -> Replicas:
+        """Lists the replicas once they have another generation, or after the wait. Without a generation, lists them at once."""
+        # The connection is silent while the endpoint waits.
+        wait = 0 if generation is None else int(min(MAX_POLL_SECONDS, max(self._timeout - 5, 0)))
+        return self._request("list", "GET", f"?{self._query}&generation={generation or 0}&wait={wait}s")
 
     def _change(self, verb: str, method: str, collectors: Count, learners: Count, key: Optional[str]) -> Replicas:
         roles = {"collectors": collectors, "learners": learners}
@@ -202,7 +230,8 @@ def _parse_response(operation: str, status: int, retry_after: str, answer: bytes
         message, data = str(envelope["message"]), envelope["data"]
         if is_ok and envelope["success"]:
             lists = tuple(data["collectors"]), tuple(data["learners"])
-            return Replicas(data["namespace"], data["coordinator"], *lists, queued=data.get("queued"))
+            counts = {"queued": data.get("queued"), "generation": data.get("generation")}
+            return Replicas(data["namespace"], data["coordinator"], *lists, **counts)
     # v1alpha1 returns transient errors with status 200. See docs/decisions/0007.
     if is_ok or status in RETRYABLE_STATUSES:
         delay = min(float(retry_after), MAX_RETRY_AFTER_SECONDS) if retry_after.isdigit() else 0.0

@@ -22,7 +22,7 @@ const CONTROL_PORT: u16 = 8000;
 /// on one unresponsive replica.
 const SOON: Duration = Duration::from_secs(100);
 const GPU: &str = "nvidia.com/gpu";
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 7] = [
     (
         "client.py",
         include_str!("../../di-engine/programs/client.py"),
@@ -42,6 +42,14 @@ const PROGRAMS: [(&str, &str); 5] = [
     (
         "command_line.py",
         include_str!("../../di-engine/programs/command_line.py"),
+    ),
+    (
+        "ditask.py",
+        include_str!("../../di-engine/programs/ditask.py"),
+    ),
+    (
+        "greetings.py",
+        include_str!("../../di-engine/programs/greetings.py"),
     ),
 ];
 
@@ -101,17 +109,7 @@ impl Workload {
     /// # Panics
     /// If the API server rejects it.
     pub async fn submit(self, namespace: &Namespace) -> Coordinator {
-        let programs: ConfigMap = serde_json::from_value(json!({
-            "metadata": {"name": "programs"},
-            "data": PROGRAMS.iter().copied().collect::<BTreeMap<_, _>>(),
-        }))
-        .expect("a config map");
-        let new = PostParams::default();
-        namespace
-            .api()
-            .create(&new, &programs)
-            .await
-            .expect("programs");
+        create_programs(namespace).await;
         let job = namespace.submit(&self.0).await;
         let job = job.metadata.name.expect("a name");
         Coordinator {
@@ -119,6 +117,24 @@ impl Workload {
             job,
         }
     }
+}
+
+/// Creates the ConfigMap of the programs.
+///
+/// # Panics
+/// If the API server rejects it.
+pub async fn create_programs(namespace: &Namespace) {
+    let programs: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "programs"},
+        "data": PROGRAMS.iter().copied().collect::<BTreeMap<_, _>>(),
+    }))
+    .expect("a config map");
+    let new = PostParams::default();
+    namespace
+        .api()
+        .create(&new, &programs)
+        .await
+        .expect("programs");
 }
 
 /// The state of DI-engine's client: its connections by URL, and its sync thread.

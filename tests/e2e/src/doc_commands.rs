@@ -198,16 +198,24 @@ fn matches_pattern<T>(
 mod tests {
     use std::collections::BTreeSet;
 
+    use di_api::validation::{job_warnings, summarize_faults, validate_dijob};
+    use serde_json::Value;
+
     use super::*;
 
     const USER_GUIDE: &str = include_str!("../../../docs/user-guide.md");
     const SHARED_CLUSTER: &str = include_str!("../../../docs/shared-cluster.md");
+    const LARGE_MODELS: &str = include_str!("../../../docs/large-models.md");
     /// Pages and their translations.
-    const PAGES: [(&str, &str); 2] = [
+    const PAGES: [(&str, &str); 3] = [
         (USER_GUIDE, include_str!("../../../docs/user-guide.zh.md")),
         (
             SHARED_CLUSTER,
             include_str!("../../../docs/shared-cluster.zh.md"),
+        ),
+        (
+            LARGE_MODELS,
+            include_str!("../../../docs/large-models.zh.md"),
         ),
     ];
 
@@ -261,6 +269,20 @@ mod tests {
             let contents = page.lines().filter_map(|line| line.strip_prefix("- ["));
             let links = contents.filter_map(|line| line.split_once("(#")?.1.strip_suffix(')'));
             assert_eq!(links.collect::<Vec<_>>(), headings);
+        }
+    }
+
+    #[test]
+    fn manifests_for_large_models_pass_without_warnings() {
+        let page = blocks(LARGE_MODELS).unwrap().into_iter();
+        let manifests: Vec<_> = page.filter(|block| block.language == "yaml").collect();
+        assert!(!manifests.is_empty());
+        for Block { text, .. } in manifests {
+            let object: Value = serde_saphyr::from_str(text).unwrap();
+            let job =
+                validate_dijob(&object).unwrap_or_else(|f| panic!("{}", summarize_faults(&f)));
+            assert!(job.unknown_pod_fields.is_empty(), "{text}");
+            assert_eq!(job_warnings(&job.object), [""; 0], "{text}");
         }
     }
 

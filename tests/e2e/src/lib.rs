@@ -17,7 +17,9 @@ mod training;
 
 pub use account::create_account;
 pub use audit::{Audit, Call};
-pub use di_engine::{ClientState, Coordinator, Workload, observe, post_command, set_node_gpus};
+pub use di_engine::{
+    ClientState, Coordinator, Workload, create_programs, observe, post_command, set_node_gpus,
+};
 pub use doc_commands::{Block, Rule, Step, blocks, is_as_shown, steps};
 pub use endpoint::{Endpoint, Reply, is_ready, send_http};
 pub use eventually::{eventually, eventually_within};

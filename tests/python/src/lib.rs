@@ -23,7 +23,9 @@ pub fn try_installed(package: &str, requirements: &str) -> io::Result<PathBuf> {
     let wanted = std::fs::read_to_string(requirements)?;
     let version = wanted
         .lines()
-        .find_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
+        .find_map(|line| line.strip_prefix(package)?.strip_prefix("=="))
+        // Hashes may follow.
+        .and_then(|version| version.split_whitespace().next());
     let version = version.ok_or_else(|| {
         io::Error::other(format!(
             "{requirements} does not pin the version of {package}"

@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 use clap::{Args, ValueHint};
-use di_client::{Document, convert_nervex, manifest};
+use di_client::{Document, convert_document, manifest};
 
 /// The flags that name manifests.
 #[derive(Debug, Args)]
@@ -23,7 +23,8 @@ impl Manifests {
         self.filename.iter().any(|name| name == "-")
     }
 
-    /// Reads the documents; prints warnings, and a note for each converted NerveXJob.
+    /// Reads the documents; prints warnings, and a note for each manifest of an earlier
+    /// orchestrator.
     pub fn read_documents(&self) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         for name in &self.filename {
@@ -39,7 +40,7 @@ impl Manifests {
             self.filename.join(", ")
         );
         for document in &mut documents {
-            if let Some(note) = convert_nervex(document) {
+            if let Some(note) = convert_document(document) {
                 eprintln!("Note: {note}");
             }
         }

@@ -27,7 +27,7 @@ use crate::{
 /// Create DIJobs, AggregatorConfigs and other objects from manifests, or a DIJob from flags.
 ///
 /// All documents are checked before any is sent: every fault is printed, and nothing is created if
-/// there is one. Manifests of the kind NerveXJob are converted.
+/// there is one. Manifests of the kind NerveXJob, and DIJobs of version v2alpha1, are converted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Create a job, and wait until it is running

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 use crate::{
     flags::{globals::Globals, names::JobAndReplica, parsers::parse_duration, role::RoleName},
     output::report_error,
-    signals::wait_for_signal,
+    signals::{exit_code_for, wait_for_signal},
 };
 
 use ports::{Port, Ports};
@@ -153,14 +153,6 @@ const LOST: &str = "lost connection to pod";
 
 async fn pod_lost(cluster: Cluster, pod: Arc<Pod>) -> di_client::Result<()> {
     wait_for_pod_end(&cluster, &pod).await
-}
-
-/// The exit code after a signal: SIGINT is the normal end of port forwarding.
-fn exit_code_for(signal: i32) -> ExitCode {
-    match u8::try_from(signal) {
-        Ok(130) => ExitCode::SUCCESS,
-        code => ExitCode::from(code.unwrap_or(1)),
-    }
 }
 
 fn pod_name(pod: &Pod) -> &str {

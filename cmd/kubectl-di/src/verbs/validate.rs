@@ -14,8 +14,8 @@ use crate::{
 /// Check manifests of DIJobs and AggregatorConfigs.
 ///
 /// Prints every fault of every document. Without a cluster, only the rules of jobs and the most
-/// frequent mistakes in pods are checked; --server checks the rest. Manifests of the kind NerveXJob
-/// are converted first.
+/// frequent mistakes in pods are checked; --server checks the rest. Manifests of the kind NerveXJob,
+/// and DIJobs of version v2alpha1, are converted first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Check a manifest

@@ -17,6 +17,25 @@ spec:
   collector: {template: {spec: {containers: [{name: nervex-container, image: i}]}}}
 ";
 
+const TASKS: &str = "
+apiVersion: diengine.opendilab.org/v2alpha1
+kind: DIJob
+metadata: {name: dqn}
+spec:
+  priority: normal
+  tasks:
+  - name: learner
+    type: learner
+    template: {spec: {containers: [{name: di-container, image: i}]}}
+  - name: evaluator
+    type: evaluator
+    template: {spec: {containers: [{name: di-container, image: i, command: [ditask, --labels=evaluator]}]}}
+  - name: collector
+    type: collector
+    replicas: 2
+    template: {spec: {containers: [{name: di-container, image: i, command: [ditask, --labels=collector]}]}}
+";
+
 #[tokio::test]
 async fn job_is_created_from_flags() {
     let plugin = Plugin::new().await;
@@ -156,6 +175,22 @@ async fn nervexjob_manifests_are_converted() {
     insta::assert_snapshot!(plugin.normalize(&result));
     let job = plugin.space.jobs().get("old").await.unwrap();
     assert!(job.spec.collector.is_some());
+}
+
+#[tokio::test]
+async fn v2alpha1_manifests_are_converted() {
+    let plugin = Plugin::new().await;
+    let result = plugin.run_with(&["create", "-f", "-"], TASKS).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
+    let job = plugin.space.jobs().get("dqn").await.unwrap();
+    let unit = job.spec.collector.unwrap().unit.unwrap();
+    assert_eq!((unit.size, unit.leader_template.is_some()), (3, true));
+
+    let without_leader = TASKS.replace("type: evaluator", "replicas: 2");
+    let result = plugin
+        .run_with(&["create", "-f", "-"], &without_leader)
+        .await;
+    insta::assert_snapshot!("not_converted", plugin.normalize(&result));
 }
 
 #[tokio::test]

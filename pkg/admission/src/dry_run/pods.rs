@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use di_api::{
     AggregatorConfig, CoordinatorSpec, DIJob, DIJobSpec, Origin, PlanEntry, PodTemplate, Role,
-    names,
+    UnitPlace, names,
 };
-use di_plan::{BuildSettings, NewPod, build_pod};
+use di_plan::{BuildSettings, NewPod, build_pod, template_of};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Volume};
 use kube::ResourceExt;
 
@@ -23,10 +23,13 @@ pub(super) fn build_pods(
     match object {
         ValidObject::DIJob(mut job) => {
             job.metadata.namespace = Some(namespace.to_owned());
-            let pods = Role::DECLARED.into_iter().filter_map(|role| {
-                let template = job.spec.declared(role)?.template;
-                let pod = build_pod(&job, &representative_entry(&job, role), None, settings)?;
-                let path = format!("spec.{role}.template");
+            let entries = Role::DECLARED
+                .into_iter()
+                .flat_map(|role| representative_entries(&job, role));
+            let pods = entries.filter_map(|(entry, field)| {
+                let template = template_of(&job, &entry, None)?;
+                let pod = build_pod(&job, &entry, None, settings)?;
+                let path = format!("spec.{}.{field}", entry.role);
                 let fields = FieldMap::new(path, template, Some(&job), &pod);
                 Some((pod, fields))
             });
@@ -102,6 +105,28 @@ fn undefined_volumes(template: &PodTemplate) -> Vec<Volume> {
         ..Default::default()
     });
     volumes.collect()
+}
+
+/// A plan entry for each template of a role, and the field of the role with the template.
+fn representative_entries(job: &DIJob, role: Role) -> Vec<(PlanEntry, &'static str)> {
+    let mut first = representative_entry(job, role);
+    let Some(unit) = job.spec.unit(role) else {
+        return vec![(first, "template")];
+    };
+    first.unit = Some(UnitPlace::of_leader(unit.size));
+    if unit.leader_template.is_none() {
+        return vec![(first, "template")];
+    }
+    let other = PlanEntry {
+        name: names::unit_member_name(&first.name, 1),
+        unit: Some(UnitPlace {
+            leader: Some(first.name.clone()),
+            index: 1,
+            size: unit.size,
+        }),
+        ..first.clone()
+    };
+    vec![(first, "unit.leaderTemplate"), (other, "template")]
 }
 
 /// The plan entry of the first replica of a role.

@@ -19,7 +19,7 @@ const MAX_GENERATED_PREFIX: usize = 58;
 
 /// Checks the job's name, from which the names of its pods and services are derived, or its
 /// `generateName`. The API server generates the name before it calls the webhooks.
-pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
+pub(super) fn check_job_name(metadata: &ObjectMeta, max_len: usize, faults: &mut Faults) {
     let name = metadata.name.as_deref().unwrap_or_default();
     let prefix = metadata.generate_name.as_deref().unwrap_or_default();
     let kept = prefix.get(..MAX_GENERATED_PREFIX).unwrap_or(prefix);
@@ -35,7 +35,7 @@ pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
     if text.is_empty() {
         return;
     }
-    let limit = names::max_job_name_len() - rest;
+    let limit = max_len - rest;
     if text.len() > limit {
         faults.push(Fault::invalid(
             field,

@@ -17,9 +17,13 @@ use super::{
 };
 use crate::{
     dijob::{DIJobSpec, ReplicaGroup},
-    names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, PORT_NAME},
+    names::{
+        MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, MAX_UNIT_SIZE, PORT_NAME,
+        max_job_name_len_with_unit,
+    },
     resources::{GPU_RESOURCE, ReplicaResources},
     role::Role,
+    unit::UnitSpec,
 };
 
 /// Supported values of `spec.cleanPodPolicy`.
@@ -107,11 +111,21 @@ fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
         let field = field.child("spec");
         let pod = template.spec.as_ref().unwrap_or(&empty);
         template::check_pod(pod, Some(&spec.volumes), &field, faults);
-        if role == Role::Learner {
+        let unit = spec.unit(role);
+        if role == Role::Learner && unit.is_none() {
             role_ports::check_reserved_names(pod, &field, faults);
         }
         check_not_negative(Some(declared.replicas), &part.child("replicas"), faults);
         check_groups(declared.groups, &part, faults);
+        let unit_field = part.child("unit");
+        if let Some(unit) = unit {
+            check_unit(unit, &unit_field, faults);
+        }
+        if let Some(leader) = templates.leader(role) {
+            let field = unit_field.child("leaderTemplate");
+            let pod = leader.spec.as_ref().unwrap_or(&empty);
+            template::check_pod(pod, Some(&spec.volumes), &field.child("spec"), faults);
+        }
     }
     check_total_replicas(spec, faults);
     failure_rules::check_rules(&spec.failure_rules, faults);
@@ -132,6 +146,30 @@ fn check_decoded_spec(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
             "must be greater than zero; omit it for no limit",
         ));
     }
+}
+
+fn check_unit(unit: &UnitSpec, field: &Path<'_>, faults: &mut Faults) {
+    if !is_valid_size(unit) {
+        let why = format_args!("must be between 1 and {MAX_UNIT_SIZE} pods");
+        faults.push(Fault::invalid(field.child("size"), unit.size, why));
+    }
+    let key = unit.topology_key.as_str();
+    names::check_label_key(key, &field.child("topologyKey"), faults);
+}
+
+fn is_valid_size(unit: &UnitSpec) -> bool {
+    (1..=MAX_UNIT_SIZE).contains(&unit.size)
+}
+
+/// Returns the maximum length of the name of a job: the names of the pods of its units must stay
+/// valid.
+pub(super) fn max_job_name_len(spec: &DIJobSpec) -> usize {
+    let limits = Role::DECLARED.into_iter().filter_map(|role| {
+        let unit = spec.unit(role).filter(|unit| is_valid_size(unit))?;
+        Some(max_job_name_len_with_unit(role, unit.size))
+    });
+    let without_units = crate::names::max_job_name_len();
+    limits.min().unwrap_or(without_units)
 }
 
 /// Checks GPU counts: each process of a learner group has its own port, counted up from the
@@ -181,16 +219,22 @@ fn check_learner_gpus(spec: &DIJobSpec, templates: &DecodedTemplates, faults: &m
     }
 }
 
-/// Checks the sum of all declared replicas; reports the count at which it becomes too large.
+/// Checks the sum of the pods of all declared replicas; reports the count at which it becomes too
+/// large. A learner group counts as one.
 fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
     let max = i64::from(MAX_REPLICAS);
     let mut sum = 0;
-    let mut add = |count: i32, field: &Path<'_>| {
+    let mut add = |count: i32, size: i32, field: &Path<'_>| {
         let before = sum;
-        sum += i64::from(count.max(0));
+        sum += i64::from(count.max(0)) * i64::from(size);
         if before <= max && sum > max {
-            let why =
-                format_args!("must be no more than {max} together with the job's other replicas");
+            let pods = match size {
+                1 => String::new(),
+                size => format!(" (each has {size} pods, which count)"),
+            };
+            let why = format_args!(
+                "must be no more than {max} together with the job's other replicas{pods}"
+            );
             faults.push(Fault::invalid(field, count, why));
         }
     };
@@ -199,10 +243,13 @@ fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
             continue;
         };
         let part = SPEC.child(role.label());
-        add(declared.replicas, &part.child("replicas"));
+        let unit = spec.unit(role).filter(|unit| is_valid_size(unit));
+        let size = unit.map_or(1, |unit| unit.size);
+        add(declared.replicas, size, &part.child("replicas"));
         for (i, group) in declared.groups.iter().enumerate() {
             add(
                 group.replicas,
+                size,
                 &part.child("groups").index(i).child("replicas"),
             );
         }

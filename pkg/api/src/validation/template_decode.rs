@@ -12,6 +12,8 @@ use crate::{dijob::DIJobSpec, pod_template::PodTemplate, role::Role};
 /// The templates of a job, with the fields that this program knows.
 pub(super) struct DecodedTemplates {
     templates: Vec<(Role, PodTemplateSpec)>,
+    /// Those of the leaders of units that have another one.
+    leaders: Vec<(Role, PodTemplateSpec)>,
     /// The fields that could not be decoded.
     pub(super) masked: FieldMask,
 }
@@ -27,7 +29,27 @@ impl DecodedTemplates {
             Some((role, decode_template(written, &field, &mut masked, faults)))
         };
         let templates = Role::DECLARED.into_iter().filter_map(decode).collect();
-        Self { templates, masked }
+        let decode_leader = |role: Role| {
+            let part = SPEC.child(role.label());
+            let unit = part.child("unit");
+            let field = unit.child("leaderTemplate");
+            let written = spec.unit(role)?.leader_template.as_ref()?;
+            Some((role, decode_template(written, &field, &mut masked, faults)))
+        };
+        let leaders = Role::DECLARED.into_iter().filter_map(decode_leader);
+        let leaders = leaders.collect();
+        Self {
+            templates,
+            leaders,
+            masked,
+        }
+    }
+
+    /// The template of the leaders of a role, if it is not that of the role.
+    pub(super) fn leader(&self, role: Role) -> Option<&PodTemplateSpec> {
+        let mut leaders = self.leaders.iter();
+        let (_, template) = leaders.find(|(of, _)| *of == role)?;
+        Some(template)
     }
 
     pub(super) fn get(&self, role: Role) -> Option<&PodTemplateSpec> {

@@ -154,8 +154,8 @@ fn frozen_field_faults(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
     let is_forbidden = |field: &&String| match stage {
         Stage::Waiting => false,
         Stage::Started => {
-            ["volumes", "priorityClassName", "group"].contains(&field.as_str())
-                || field.ends_with(".template")
+            let name = field.rsplit('.').next().unwrap_or(field);
+            ["volumes", "priorityClassName", "group", "template", "unit"].contains(&name)
         }
         Stage::Ended => *field != "ttlSecondsAfterFinished",
     };

@@ -88,7 +88,8 @@ impl Kind for DIJob {
 
     fn find_faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
-        names::check_job_name(&self.metadata, &mut faults);
+        let max_len = spec::max_job_name_len(&self.spec);
+        names::check_job_name(&self.metadata, max_len, &mut faults);
         queueing::check_labels(&self.metadata, &mut faults);
         spec::check_spec(&self.spec, &mut faults);
         scheduling::check_scheduling(self, &mut faults);

@@ -10,7 +10,7 @@ use crate::{
     aggregator_config::AggregatorConfig,
     dijob::{CleanPodPolicy, DIJob},
     failure_rules::FailureRule,
-    names::{AGGREGATOR_CONFIG, kueue, labels},
+    names::{AGGREGATOR_CONFIG, env, kueue, labels},
     role::Role,
 };
 
@@ -38,19 +38,37 @@ pub fn job_warnings(job: &DIJob) -> Vec<String> {
         let Some(declared) = job.spec.declared(role) else {
             continue;
         };
-        let field = format!("spec.{role}.template");
-        let Ok(template) = declared.template.decode() else {
-            continue;
-        };
-        warn_about_template(role, &template, &field, &mut warnings);
-        if let Some(pod) = &template.spec {
-            let field = format!("{field}.spec");
-            warn_about_restarts(job, role, pod, &field, &mut warnings);
-            warn_about_exit_codes(job, role, pod, &field, &mut warnings);
-            warn_about_preemption(job, pod, &field, &mut warnings);
+        let part = format!("spec.{role}");
+        let unit = job.spec.unit(role);
+        let leader = unit.and_then(|unit| unit.leader_template.as_ref());
+        let leader = leader.map(|template| (template, "unit.leaderTemplate"));
+        for (written, name) in [(declared.template, "template")].into_iter().chain(leader) {
+            let Ok(template) = written.decode() else {
+                continue;
+            };
+            let field = format!("{part}.{name}");
+            let pods = Pods {
+                role,
+                are_units: unit.is_some(),
+            };
+            warn_about_template(pods, &template, &field, &mut warnings);
+            if let Some(pod) = &template.spec {
+                let field = format!("{field}.spec");
+                warn_about_restarts(job, role, pod, &field, &mut warnings);
+                warn_about_exit_codes(job, role, pod, &field, &mut warnings);
+                warn_about_preemption(job, pod, &field, &mut warnings);
+            }
         }
     }
     warnings
+}
+
+/// The pods of a template.
+#[derive(Clone, Copy)]
+struct Pods {
+    role: Role,
+    /// Whether they belong to units.
+    are_units: bool,
 }
 
 /// Returns the warnings of a rejected job, none if the job is undecodable.
@@ -72,7 +90,11 @@ pub fn config_warnings(config: &AggregatorConfig) -> Vec<String> {
     }
     let field = "spec.aggregator.template";
     if let Ok(template) = config.spec.aggregator.template.decode() {
-        warn_about_template(Role::Aggregator, &template, field, &mut warnings);
+        let pods = Pods {
+            role: Role::Aggregator,
+            are_units: false,
+        };
+        warn_about_template(pods, &template, field, &mut warnings);
     }
     warnings
 }
@@ -116,13 +138,13 @@ fn warn_about_scheduling(job: &DIJob, warnings: &mut Vec<String>) {
 }
 
 fn warn_about_template(
-    role: Role,
+    pods: Pods,
     template: &PodTemplateSpec,
     field: &str,
     warnings: &mut Vec<String>,
 ) {
     if let Some(metadata) = &template.metadata {
-        warn_about_labels(metadata, field, warnings);
+        warn_about_labels(pods, metadata, field, warnings);
     }
     if let Some(pod) = &template.spec {
         let field = format!("{field}.spec");
@@ -130,7 +152,7 @@ fn warn_about_template(
         for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
             for (i, container) in list.iter().enumerate() {
                 let field = format!("{field}.{kind}[{i}]");
-                warn_about_env(role, container, &field, warnings);
+                warn_about_env(pods, container, &field, warnings);
                 warn_about_memory(container, &field, warnings);
             }
         }
@@ -142,18 +164,22 @@ fn warn_about_template(
     }
 }
 
-fn warn_about_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>) {
+fn warn_about_labels(pods: Pods, metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>) {
+    let is_reserved = |key: &&String| {
+        let of_unit = [labels::UNIT, labels::UNIT_INDEX].contains(&key.as_str());
+        RESERVED_LABELS.contains(&key.as_str()) || pods.are_units && of_unit
+    };
     let set = metadata.labels.iter().flatten().map(|(key, _)| key);
-    for key in set.filter(|key| RESERVED_LABELS.contains(&key.as_str())) {
+    for key in set.filter(is_reserved) {
         warnings.push(format!(
             "{field}.metadata.labels: {key} is set by the orchestrator, this value is ignored"
         ));
     }
 }
 
-fn warn_about_env(role: Role, container: &Container, field: &str, warnings: &mut Vec<String>) {
+fn warn_about_env(pods: Pods, container: &Container, field: &str, warnings: &mut Vec<String>) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
-        if is_set_by_orchestrator(&variable.name, role) {
+        if is_set_by_orchestrator(&variable.name, pods) {
             let name = &variable.name;
             warnings.push(format!(
                 "{field}.env[{i}]: {name} is set by the orchestrator, this value overrides it"
@@ -162,11 +188,16 @@ fn warn_about_env(role: Role, container: &Container, field: &str, warnings: &mut
     }
 }
 
-/// Whether the orchestrator sets this variable in pods of the role's template. A learner template
-/// also serves ddp learners: the coordinator may request learners with several GPUs later.
-fn is_set_by_orchestrator(name: &str, role: Role) -> bool {
-    let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
-    let mut roles = [role].into_iter().chain(ddp);
+/// Whether the orchestrator sets this variable in these pods. Without units, a learner template also
+/// serves ddp learners: the coordinator may request learners with several GPUs later.
+fn is_set_by_orchestrator(name: &str, pods: Pods) -> bool {
+    if pods.are_units && env::UNIT.contains(&name) {
+        return true;
+    }
+    let ddp = pods.role == Role::Learner && !pods.are_units;
+    let mut roles = [pods.role]
+        .into_iter()
+        .chain(ddp.then_some(Role::DdpLearner));
     roles.any(|role| role.env_names().any(|known| known == name))
 }
 

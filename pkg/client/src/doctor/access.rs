@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::{Cluster, Result};
 
 /// An API group, a resource in it, and a subresource, which may be empty.
-pub(super) type Target<'a> = (&'a str, &'a str, &'a str);
+pub type Target<'a> = (&'a str, &'a str, &'a str);
 
 /// A permission. Displayed as in `get pods/log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Permission<'a> {
+pub struct Permission<'a> {
     verb: &'a str,
     target: Target<'a>,
 }
 
 impl<'a> Permission<'a> {
     /// The permission to use this verb on this resource.
-    pub(super) const fn new(verb: &'a str, target: Target<'a>) -> Self {
+    pub const fn new(verb: &'a str, target: Target<'a>) -> Self {
         Self { verb, target }
     }
 
@@ -91,6 +91,14 @@ pub(super) fn format_permissions(permissions: &[Permission<'_>]) -> String {
         Permission::new(&verbs.join("/"), alike[0].target).to_string()
     });
     formatted.collect::<Vec<_>>().join(", ")
+}
+
+/// The permissions that the user does not have in the current namespace, in the same order.
+pub async fn find_refused_permissions<'a>(
+    cluster: &Cluster,
+    permissions: &[Permission<'a>],
+) -> Result<Vec<Permission<'a>>> {
+    find_refused(cluster, Subject::User, permissions).await
 }
 
 /// Whose permissions are checked.

@@ -1,10 +1,15 @@
 use std::time::Duration;
 
-use kube::core::ApiResource;
+use kube::core::{
+    ApiResource,
+    params::{DeleteParams, Preconditions},
+};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{Cluster, Deadline, Error, Result, connection::resource::Resource};
+use crate::{
+    Cluster, Deadline, Error, Result, connection::resource::Resource, jobs::job::api_resource,
+};
 
 /// Identifies an object.
 #[derive(Clone, Debug)]
@@ -21,6 +26,19 @@ impl ObjectRef {
     fn resource_client<'a>(&'a self, cluster: &'a Cluster) -> Resource<'a> {
         Resource::new(cluster, &self.api, self.namespace.as_deref())
     }
+}
+
+/// Deletes the job with this UID in the current namespace, as `kubectl delete dijob` does. A new
+/// job of the same name is kept.
+pub async fn delete_job(cluster: &Cluster, name: &str, uid: &str) -> Result<()> {
+    let api = api_resource();
+    let resource = Resource::new(cluster, &api, Some(&cluster.namespace().name));
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    });
+    resource.delete(name, &params).await?;
+    Ok(())
 }
 
 /// The UID of the deleted object.

@@ -52,8 +52,8 @@ impl Job {
         if self.has_ended() || self.is_suspended() || is_queued {
             return 0;
         }
-        let part_gpus = |part: &str| -> i32 {
-            let containers = &self.object["spec"][part]["template"]["spec"]["containers"];
+        let template_gpus = |template: &Value| -> i32 {
+            let containers = &template["spec"]["containers"];
             let containers = containers.as_array().into_iter().flatten();
             let limits = containers.map(|one| &one["resources"]["limits"][GPU_RESOURCE]);
             let gpus = limits.filter_map(|gpus| match gpus {
@@ -62,17 +62,22 @@ impl Job {
             });
             gpus.sum()
         };
+        let spec = &self.object["spec"];
         let entry_gpus = |entry: &PlanEntry| match (entry.role, entry.gpu_count()) {
             // The plan entry of the aggregator has the GPUs of the whole learner group.
             (Role::DdpLearner, _) => 0,
-            (Role::Collector, 0) => part_gpus("collector"),
-            (Role::Learner, 0) => part_gpus("learner"),
+            (role @ (Role::Collector | Role::Learner), 0) => {
+                let part = &spec[role.label()];
+                let leader = &part["unit"]["leaderTemplate"];
+                let is_leader = entry.is_replica() && leader.is_object();
+                template_gpus(if is_leader { leader } else { &part["template"] })
+            }
             (_, gpus) => gpus,
         };
         let plan = self.status.plan.iter();
         let running =
             plan.filter(|entry| entry.is_wanted() && entry.queue != Some(QueueState::Waiting));
-        part_gpus("coordinator") + running.map(entry_gpus).sum::<i32>()
+        template_gpus(&spec["coordinator"]["template"]) + running.map(entry_gpus).sum::<i32>()
     }
 }
 

@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
 use di_api::names;
-use futures::{Stream, StreamExt, stream::BoxStream};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
@@ -20,7 +23,7 @@ use crate::{
     replicas::list::{is_owned_by, join_plan_with_pods},
 };
 
-/// Jobs and their pods, kept up to date by watches.
+/// Jobs and their pods, kept up to date by watches. Dropping it ends the watches.
 pub struct LiveView {
     jobs: WatchedKind<DynamicObject, Job>,
     pods: WatchedKind<Pod, Pod>,
@@ -43,30 +46,39 @@ struct WatchedKind<K, T> {
 impl LiveView {
     /// Starts the watches without waiting for a first list.
     pub fn new(cluster: &Cluster, query: &JobQuery) -> Self {
-        let client = || cluster.client.clone();
-        let namespace = &cluster.namespace().name;
-        let api = api_resource();
-        let (jobs, pods): (Api<DynamicObject>, Api<Pod>) = if query.all_namespaces {
-            (Api::all_with(client(), &api), Api::all(client()))
+        let client = cluster.client.clone();
+        let pods: Api<Pod> = if query.all_namespaces {
+            Api::all(client)
         } else {
-            (
-                Api::namespaced_with(client(), namespace, &api),
-                Api::namespaced(client(), namespace),
-            )
+            Api::namespaced(client, &cluster.namespace().name)
         };
-        let mut config = watcher::Config::default();
-        config.label_selector.clone_from(&query.selector);
-        config.field_selector = query.field_selector();
         let labels = match &query.name {
             Some(name) => format!("{}={name}", names::labels::JOB),
             None => names::labels::SELECTOR.to_owned(),
         };
+        let pods = watcher(pods, watcher::Config::default().labels(&labels));
+        Self {
+            pods: WatchedKind::new(pods, prune_pod),
+            ..Self::of_jobs(cluster, query)
+        }
+    }
+
+    /// Starts a watch of jobs without their pods.
+    pub fn of_jobs(cluster: &Cluster, query: &JobQuery) -> Self {
+        let (client, api) = (cluster.client.clone(), api_resource());
+        let jobs: Api<DynamicObject> = if query.all_namespaces {
+            Api::all_with(client, &api)
+        } else {
+            Api::namespaced_with(client, &cluster.namespace().name, &api)
+        };
+        let mut config = watcher::Config::default();
+        config.label_selector.clone_from(&query.selector);
+        config.field_selector = query.field_selector();
+        let mut pods = WatchedKind::new(stream::pending(), prune_pod);
+        pods.synced = true;
         Self {
             jobs: WatchedKind::new(watcher(jobs, config), convert_job),
-            pods: WatchedKind::new(
-                watcher(pods, watcher::Config::default().labels(&labels)),
-                prune_pod,
-            ),
+            pods,
             watch_error: None,
         }
     }
@@ -124,11 +136,10 @@ impl LiveView {
     /// The replicas of a job.
     pub fn replicas_of_job(&self, job: &Job) -> Vec<Replica> {
         let pods = self.pods.objects.iter();
-        let pods: Vec<_> = pods
+        let pods = pods
             .filter(|((namespace, _), pod)| namespace == job.namespace() && is_owned_by(pod, job))
-            .map(|(_, pod)| pod.clone())
-            .collect();
-        join_plan_with_pods(job, &pods)
+            .map(|(_, pod)| pod);
+        join_plan_with_pods(job, pods)
     }
 }
 
@@ -201,7 +212,6 @@ impl<K: ResourceExt, T> WatchedKind<K, T> {
 
 #[cfg(test)]
 mod tests {
-    use futures::stream;
     use kube::runtime::watcher::Event;
 
     use super::*;

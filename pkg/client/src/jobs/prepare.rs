@@ -49,7 +49,10 @@ pub async fn prepare_objects(
         let mut faults = Vec::new();
         let resolved = resolve_resource(cluster, namespace, &document.object, &mut faults).await?;
         faults.extend(name_faults(&document.object));
-        faults.extend(validation_faults(&document.object, cluster.is_some()));
+        if resolved.is_some() {
+            // The rules of this version do not apply to other versions.
+            faults.extend(validation_faults(&document.object, cluster.is_some()));
+        }
         if let Some((api, namespace)) = resolved {
             let one = PreparedObject {
                 origin: document.origin.clone(),

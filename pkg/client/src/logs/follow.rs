@@ -1,7 +1,7 @@
 mod log_cursor;
 mod run;
 
-use std::{collections::HashSet, slice, time::Duration};
+use std::{collections::HashSet, mem, slice, time::Duration};
 
 use di_api::{DIJobStatus, Phase, names};
 use futures::{
@@ -34,7 +34,8 @@ use run::{Run, RunState, has_container, read_run_state, run_of};
 ///
 /// If a stream breaks while its container runs, a new stream continues after the last line. The
 /// stream yields [`Error::MissingLines`] if the kubelet may have skipped some. At most `max_open`
-/// logs are open at a time. The stream yields an error for each log beyond that.
+/// logs are open at a time. The stream yields one error for all logs of `pods` beyond that, and an
+/// error for each later one.
 pub fn follow_logs(
     cluster: &Cluster,
     job: &Job,
@@ -64,6 +65,7 @@ pub fn follow_logs(
         selection: selection.clone(),
         options: options.clone(),
         max_open,
+        left_out: 0,
         next_line: None,
         open: SelectAll::new(),
         seen: HashSet::new(),
@@ -75,7 +77,11 @@ pub fn follow_logs(
             // A container that has not started yet is opened after its start.
             if let Some(run) = run_of(&pod, &container) {
                 follower.seen.insert(run.clone());
-                follower.open_log(run, pod.name_any(), container);
+                if follower.open.len() < max_open {
+                    follower.open_log(run, pod.name_any(), container);
+                } else {
+                    follower.left_out += 1;
+                }
             } else if !has_container(&pod, &container) {
                 // Open it anyway: the API server reports the missing container.
                 let run = (pod.uid().unwrap_or_default(), container.clone(), 0);
@@ -100,6 +106,8 @@ struct Follower {
     selection: LogSelection,
     options: LogOptions,
     max_open: usize,
+    /// Number of logs beyond `max_open` that are not reported yet.
+    left_out: usize,
     /// The line after a gap that was just reported.
     next_line: Option<LogLine>,
     pods: BoxStream<'static, Result<Pod, watcher::Error>>,
@@ -132,6 +140,13 @@ impl Follower {
     async fn next_line(&mut self) -> Option<Result<crate::LogLine>> {
         if let Some(line) = self.next_line.take() {
             return Some(Ok(line));
+        }
+        let left_out = mem::take(&mut self.left_out);
+        if left_out > 0 {
+            return Some(Err(Error::Refused(format!(
+                "{left_out} more logs are not followed: {} logs are followed already; select a role or a replica",
+                self.max_open
+            ))));
         }
         loop {
             if self.ended && self.open.is_empty() {

@@ -30,12 +30,15 @@ pub struct Replica {
     /// State of the plan entry.
     pub state: EntryState,
     /// Whether the job status counts the replica as ready. An aggregator needs all its ddp
-    /// learners.
+    /// learners, a leader all pods of its unit.
     pub ready: bool,
     /// Name of the predecessor.
     pub replaces: Option<String>,
     /// Name of the aggregator of a ddp learner.
     pub aggregator: Option<String>,
+    /// Name of the leader of another pod of a unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
     /// Whether the replica has completed. Its pod is not created again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
@@ -127,9 +130,34 @@ pub async fn list_replicas(cluster: &Cluster, job: &Job) -> Result<ReplicaList> 
 ///
 /// Labels are not enough: pods of a previous job of the same name have the same labels.
 pub(crate) async fn owned_pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
-    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
     let selector = format!("{}={}", names::labels::JOB, job.name());
-    let pods = api.list(&ListParams::default().labels(&selector)).await;
+    list_owned_pods(cluster, job, &ListParams::default().labels(&selector)).await
+}
+
+/// The coordinator, the learners and the first collectors of a job: the pods of at most about `max`
+/// replicas.
+pub(crate) async fn sample_pods(cluster: &Cluster, job: &Job, max: u32) -> Result<Vec<Pod>> {
+    let select = |operator: &str, max: u32| {
+        let (key, role) = (names::labels::ROLE, Role::Collector.label());
+        let labels = format!(
+            "{}={},{key}{operator}{role}",
+            names::labels::JOB,
+            job.name()
+        );
+        ListParams::default().labels(&labels).limit(max)
+    };
+    let mut pods = list_owned_pods(cluster, job, &select("!=", max)).await?;
+    let left = max.saturating_sub(u32::try_from(pods.len()).unwrap_or(max));
+    // A limit of 0 would be no limit.
+    if left > 0 {
+        pods.extend(list_owned_pods(cluster, job, &select("=", left)).await?);
+    }
+    Ok(pods)
+}
+
+async fn list_owned_pods(cluster: &Cluster, job: &Job, params: &ListParams) -> Result<Vec<Pod>> {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
+    let pods = api.list(params).await;
     let mut pods = pods.map_err(|error| cluster.convert_error(error))?.items;
     pods.retain(|pod| is_owned_by(pod, job));
     Ok(pods)
@@ -141,13 +169,20 @@ pub(crate) fn is_owned_by(pod: &Pod, job: &Job) -> bool {
     owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
 }
 
+/// The leader of the unit of a pod, unless it is the leader.
+fn leader_of_pod(pod: &Pod) -> Option<String> {
+    let leader = pod.labels().get(names::labels::UNIT)?;
+    (*leader != pod.name_any()).then(|| leader.clone())
+}
+
 pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
     Role::from_label(pod.labels().get(names::labels::ROLE)?)
 }
 
 /// Joins the plan of a job with its pods, including pods without plan entry.
-pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
-    let mut pods: BTreeMap<String, &Pod> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
+pub fn join_plan_with_pods<'a>(job: &Job, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<Replica> {
+    let pods = pods.into_iter();
+    let mut pods: BTreeMap<String, &Pod> = pods.map(|pod| (pod.name_any(), pod)).collect();
     let ready: BTreeSet<_> = pods
         .values()
         .filter(|pod| PodView::new(pod).is_some_and(|pod| pod.ready))
@@ -175,6 +210,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 ready: entry.is_wanted() && is_ready(plan, entry, |name| ready.contains(name)),
                 replaces: entry.replaces.clone(),
                 aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
+                leader: entry.unit.as_ref().and_then(|place| place.leader.clone()),
                 done: entry.done,
                 queue: entry.queue,
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
@@ -200,6 +236,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             state: EntryState::Wanted,
             replaces: None,
             aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
+            leader: leader_of_pod(pod),
             done: false,
             queue: None,
             planned_at: None,
@@ -294,7 +331,14 @@ fn declared_port(job: &Value, role: Role) -> Option<i32> {
         Role::DdpLearner => Role::Learner,
         role => role,
     };
-    let containers = &job["spec"][owner.label()]["template"]["spec"]["containers"];
+    let section = &job["spec"][owner.label()];
+    let leader = &section["unit"]["leaderTemplate"];
+    let template = if leader.is_object() {
+        leader
+    } else {
+        &section["template"]
+    };
+    let containers = &template["spec"]["containers"];
     let ports = containers
         .as_array()?
         .iter()

@@ -1,10 +1,12 @@
 use di_api::{Origin, PlanEntry, names};
+use di_plan::leader_of;
 
 use crate::Job;
 
 /// Finds the plan entry of a pod name. The job name may be left out.
 ///
-/// For a ddp learner this is the entry of its aggregator.
+/// For a ddp learner this is the entry of its aggregator, for another pod of a unit that of its
+/// leader.
 pub(crate) fn find_entry_of_pod<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;
@@ -23,10 +25,7 @@ pub(crate) fn find_entry_of_pod<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanE
         pod
     };
     let find = |name: &str| plan.iter().find(|entry| entry.name == name);
-    let entry = find(pod).map(|entry| match &entry.ddp {
-        Some(place) => find(&place.aggregator).unwrap_or(entry),
-        None => entry,
-    });
+    let entry = find(pod).map(|entry| leader_of(entry).and_then(find).unwrap_or(entry));
     if let Some(entry) = entry.filter(|entry| entry.is_wanted()) {
         return Ok(entry);
     }

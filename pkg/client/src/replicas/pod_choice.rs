@@ -87,8 +87,14 @@ fn select_replica(job: &Job, replicas: &[Replica], choice: &PodChoice) -> Result
             .filter(|replica| {
                 replica.role == *role && index.is_none_or(|index| replica.index == Some(index))
             })
-            // Prefer an active replica to one that is being removed or was replaced.
-            .min_by_key(|replica| replica.state != EntryState::Wanted),
+            // Prefer an active replica to one that is being removed or was replaced, and the leader of a
+            // unit to its other pods.
+            .min_by_key(|replica| {
+                (
+                    replica.state != EntryState::Wanted,
+                    replica.leader.is_some(),
+                )
+            }),
     };
     if let Some(replica) = found {
         return Ok(replica.name.clone());

@@ -1,7 +1,7 @@
 use di_api::{
     ConditionType, EntryState, PlanEntry, Role, find_condition, is_condition_true, names,
 };
-use di_plan::{PodView, aggregator_of, find_entry, group_members, scale_down_order};
+use di_plan::{PodView, find_entry, group_members, leader_of, scale_down_order};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -173,7 +173,7 @@ fn select_replicas(
                 if how_many == RestartCount::None {
                     continue;
                 }
-                let all = scale_down_order(plan, &views, |entry| entry.role.counted_as() == role);
+                let all = scale_down_order(plan, &views, |entry| entry.counts_as(role));
                 let existing = all
                     .into_iter()
                     .filter_map(|i| pod_of(job, pods, &plan[i].name));
@@ -207,11 +207,9 @@ fn select_replicas(
         .collect())
 }
 
-/// The other pods of the learner group of a replica.
+/// The other pods of the unit or learner group of a replica.
 fn other_members(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
-    let leader = find_entry(plan, name)
-        .and_then(aggregator_of)
-        .unwrap_or(name);
+    let leader = find_entry(plan, name).and_then(leader_of).unwrap_or(name);
     let members = find_entry(plan, leader)
         .into_iter()
         .chain(group_members(plan, leader))
@@ -221,16 +219,11 @@ fn other_members(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
     existing.map(|entry| entry.name.clone()).collect()
 }
 
-/// The pod of a replica. An aggregator without pod is represented by a pod of its learner group.
+/// The pod of a replica. An aggregator or leader without pod is represented by a pod that follows it.
 fn pod_of<'a>(job: &Job, pods: &'a [Pod], name: &str) -> Option<&'a Pod> {
     let find = |name: &str| pods.iter().find(|pod| pod.name_any() == name);
     find(name).or_else(|| {
-        let is_member = |place: &di_api::Ddp| place.aggregator == name;
-        let mut members = job
-            .status
-            .plan
-            .iter()
-            .filter(|entry| entry.ddp.as_ref().is_some_and(is_member));
+        let mut members = group_members(&job.status.plan, name);
         members.find_map(|entry| find(&entry.name))
     })
 }

@@ -221,7 +221,7 @@ impl<'a> Draft<'a> {
     ) -> String {
         let plan = self.job.status.plan.iter();
         let requested = plan
-            .filter(|e| e.role.counted_as() == role && e.origin == Origin::Requested)
+            .filter(|e| e.counts_as(role) && e.origin == Origin::Requested)
             .filter(|e| e.is_wanted())
             .count();
         let field = match group {

@@ -168,7 +168,8 @@ fn pods_in_backoff<'a>(
     let replicas = status.plan.iter().filter(is_uncreated).filter_map(|entry| {
         let failed = entry.replaces.clone()?;
         let owner = learner_groups::group_owner_entry(&status.plan, entry);
-        Some((failed, owner.not_before.as_ref()))
+        let not_before = entry.not_before.as_ref().or(owner.not_before.as_ref());
+        Some((failed, not_before))
     });
     let all = std::iter::once(coordinator).chain(replicas);
     all.filter_map(|(failed, not_before)| {

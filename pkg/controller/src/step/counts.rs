@@ -1,6 +1,6 @@
 //! Replica counts of the status.
 
-use di_api::{DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
+use di_api::{DIJob, DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
 use di_plan::{Stage, is_ready};
 use kube::ResourceExt;
 
@@ -29,7 +29,7 @@ pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
     };
     let is_ready = |entry: &&PlanEntry| is_ready(plan, entry, pod_is_ready);
     let [collectors, learners] = [Role::Collector, Role::Learner].map(|role| {
-        let counts = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
+        let counts = |e: &&PlanEntry| e.is_wanted() && e.counts_as(role);
         let wanted: Vec<_> = plan.iter().filter(counts).collect();
         let ready = wanted.iter().copied().filter(is_ready).count();
         let done = wanted.iter().filter(|entry| entry.done).count();
@@ -39,14 +39,19 @@ pub(super) fn set_counts(observed: &Observed, status: &mut DIJobStatus) {
     status.learners = saturating_i32(learners.0);
     status.collectors_ready = Some(collectors.1);
     status.learners_ready = Some(learners.1);
-    status.selector = Some(format!(
-        "{}={},{}={}",
-        names::labels::JOB,
-        observed.job.name_any(),
-        names::labels::ROLE,
-        Role::Collector.label()
-    ));
+    status.selector = Some(collector_selector(&observed.job));
     status.observed_generation = observed.job.metadata.generation;
+}
+
+/// Selects the collectors, and of units their leaders.
+fn collector_selector(job: &DIJob) -> String {
+    let (job_label, role_label) = (names::labels::JOB, names::labels::ROLE);
+    let role = Role::Collector.label();
+    let all = format!("{job_label}={},{role_label}={role}", job.name_any());
+    match job.spec.unit(Role::Collector) {
+        Some(_) => format!("{all},{}=0", names::labels::UNIT_INDEX),
+        None => all,
+    }
 }
 
 fn describe_readiness(ready: usize, wanted: usize, done: usize) -> String {

@@ -157,8 +157,8 @@ pub(super) fn pause_job(observed: &Observed, step: &mut Step, pause: &Pause<'_>)
     for entry in plan.iter_mut() {
         entry.done |= has_completed(observed, entry);
     }
-    // A learner group is resumed, or done, as a whole.
-    let undone = plan.iter().filter(|entry| !entry.done);
+    // A unit or learner group is resumed, or done, as a whole.
+    let undone = plan.iter().filter(|entry| entry.is_wanted() && !entry.done);
     let undone: HashSet<String> = undone
         .map(|entry| learner_groups::group_owner(entry).to_owned())
         .collect();

@@ -38,6 +38,11 @@ impl GangGate<'_> {
         overflow_is_open: true,
     };
 
+    /// Returns true if the scheduler places the pod of an entry only together with others.
+    pub(super) fn starts_together(&self, entry: &PlanEntry) -> bool {
+        !self.overflow_is_open && self.floor.contains(&*entry.name)
+    }
+
     /// Returns true if the pod of an entry may be created.
     pub(super) fn may_create(&self, entry: &PlanEntry) -> bool {
         if self.floor.contains(&*entry.name) {

@@ -1,12 +1,12 @@
-//! Learner groups: an aggregator and its ddp learners, which are created and deleted together.
-//! See docs/decisions/0008.
+//! Learner groups: an aggregator and its ddp learners, which are created and deleted together. Some
+//! functions treat units alike. See docs/decisions/0008 and 0040.
 
 use std::{collections::HashSet, time::Duration};
 
 use di_api::{PlanEntry, Reason, Role};
 use di_plan::{
-    SimpleAllocation, Suffixes, aggregator_of, find_entry, group_members, is_group_complete,
-    plan_ddp_learners,
+    SimpleAllocation, Suffixes, find_entry, group_members, is_group_complete, leader_of,
+    plan_ddp_learners, plan_unit_members,
 };
 use kube::ResourceExt;
 
@@ -19,13 +19,14 @@ use super::{
 /// The nodes are listed within this time after the start, or their watch reports an error.
 const NODE_LIST_DELAY: Duration = Duration::from_secs(1);
 
-/// Sets the port of new aggregators, and plans their ddp learners.
+/// Plans the pods of units. Sets the port of new aggregators, and plans their ddp learners.
 pub(super) fn reconcile_learner_groups(
     observed: &Observed,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
 ) {
+    plan_unit_members(&observed.job, plan, suffixes, observed.now);
     let aggregators = plan.iter_mut().filter(|e| e.role == Role::Aggregator);
     for entry in aggregators.filter(|entry| entry.port.is_none()) {
         entry.port = observed.aggregator.pod_port();
@@ -60,21 +61,22 @@ fn wanted_aggregators(plan: &[PlanEntry]) -> impl Iterator<Item = &PlanEntry> {
         .filter(|entry| entry.role == Role::Aggregator && entry.is_wanted())
 }
 
-/// Returns the name of the aggregator of a ddp learner, and of any other replica its own name.
+/// Returns the name of the aggregator of a ddp learner, that of the leader of a pod of a unit, and of
+/// any other replica its own name.
 pub(super) fn group_owner(entry: &PlanEntry) -> &str {
-    aggregator_of(entry).unwrap_or(&entry.name)
+    leader_of(entry).unwrap_or(&entry.name)
 }
 
-/// Returns the entry of the [group owner](group_owner). A ddp learner without an aggregator is
-/// its own.
+/// Returns the entry of the [group owner](group_owner). A ddp learner without an aggregator, or a
+/// pod of a unit without a leader, is its own.
 pub(super) fn group_owner_entry<'a>(plan: &'a [PlanEntry], entry: &'a PlanEntry) -> &'a PlanEntry {
-    let aggregator = aggregator_of(entry).and_then(|name| find_entry(plan, name));
-    aggregator.unwrap_or(entry)
+    let leader = leader_of(entry).and_then(|name| find_entry(plan, name));
+    leader.unwrap_or(entry)
 }
 
 /// Returns the owners of groups with a terminating pod and a pod that is not terminating.
 pub(super) fn partially_deleted(observed: &Observed, plan: &[PlanEntry]) -> HashSet<String> {
-    let is_in_group = |entry: &&PlanEntry| entry.role == Role::Aggregator || entry.ddp.is_some();
+    let is_in_group = |entry: &&PlanEntry| entry.leads_group() || !entry.is_replica();
     let owners_with_pod = |deleting: bool| {
         let has_such_pod = move |entry: &&PlanEntry| {
             let pod = observed.own_pod(&entry.name);

@@ -14,7 +14,8 @@
 //! | active | [`coordinator`], then [`replicas`] and [`learner_groups`] |
 //! | ended | [`ending`]: cleans up, deletes the job after its TTL |
 //!
-//! In all cases but the first, [`counts`] and [`conditions`] then complete the status.
+//! In all cases but the first, [`membership`], [`counts`] and [`conditions`] then complete the
+//! status.
 
 mod conditions;
 mod coordinator;
@@ -24,6 +25,7 @@ mod failures;
 mod gang;
 mod learner_groups;
 mod loss;
+mod membership;
 mod observed;
 mod outcome;
 mod phase;
@@ -31,6 +33,7 @@ mod planning;
 mod queueing;
 mod replicas;
 mod reported;
+mod units;
 
 use di_api::{Phase, Reason, validation};
 use di_plan::Suffixes;
@@ -64,6 +67,7 @@ pub(crate) fn step(observed: &Observed, suffixes: &mut dyn Suffixes) -> Step {
     queueing::drop_unusable_actions(observed, &mut step);
     step.actions.extend(delete_unlabeled(observed));
     failures::requeue_for_waiting(observed, &mut step);
+    membership::record_membership(observed, &mut step.status);
     counts::set_counts(observed, &mut step.status);
     conditions::set_conditions(observed, &mut step.status);
     step

@@ -1,6 +1,6 @@
 //! Parts of the plan that do not depend on running pods.
 
-use di_api::{PlanEntry, Role};
+use di_api::PlanEntry;
 use di_plan::{
     Suffixes, drop_deleted, group_members, propagate_to_members, sync_declared, trim_history,
 };
@@ -43,7 +43,7 @@ pub(super) fn drop_deleted_entries(
     let deleted = plan
         .iter()
         .filter(|entry| !entry.is_wanted() && !exists(&entry.name))
-        .filter(|entry| entry.role != Role::Aggregator || !has_existing_member(&entry.name));
+        .filter(|entry| !entry.leads_group() || !has_existing_member(&entry.name));
     let unverified = deleted.filter(|entry| !observed.live_reads.contains_key(&entry.name));
     step.needs_live_read
         .extend(unverified.map(|entry| entry.name.clone()));

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use di_api::{EntryState, Phase, PlanEntry, QueueState, Reason, names};
 use di_plan::{
-    PodView, StatusSizeBudget, Suffixes, adopt, aggregator_of, drop_failed_history, find_entry,
-    propagate_to_members, replace, trim_history,
+    PodView, StatusSizeBudget, Suffixes, adopt, drop_failed_history, find_entry, leader_of,
+    propagate_to_members, replace, replace_unit_member, trim_history,
 };
 use kube::ResourceExt;
 
@@ -25,6 +25,7 @@ use super::{
     planning::{drop_deleted_entries, plan_declared},
     queueing::{Slots, assign_quota},
     reported::{awaiting_report, evaluate_reported},
+    units::{lost_units, replaced_entry, waits_for_leader},
 };
 
 pub(super) fn reconcile_replicas(
@@ -75,7 +76,8 @@ pub(super) fn reconcile_replicas(
             EntryState::Wanted | EntryState::Replaced
                 if awaiting_report.contains(group_owner(entry)) => {}
             EntryState::Wanted => {
-                let may_create_pods = may_create_pods && gang.may_create(entry);
+                let may_start = gang.starts_together(entry) || !waits_for_leader(observed, entry);
+                let may_create_pods = may_create_pods && may_start && gang.may_create(entry);
                 let may_create_pod =
                     |step: &Step| may_create_pods && slots.take(&plan, entry, step);
                 ensure_pod_and_service(observed, &plan, entry, may_create_pod, step);
@@ -144,7 +146,7 @@ fn emit_adopted(plan: &[PlanEntry], orphans: &[PodView], step: &mut Step) {
 /// Records the UID of each new pod in its entry. See docs/decisions/0004.
 ///
 /// A terminating pod was created before the job was suspended, and blocks its name. Only in a
-/// [partially deleted](partially_deleted) learner group it is recorded, so that the group is
+/// [partially deleted](partially_deleted) learner group or unit it is recorded, so that the group is
 /// replaced.
 fn record_pods(observed: &Observed, plan: &mut [PlanEntry], partially_deleted: &HashSet<String>) {
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
@@ -186,13 +188,14 @@ fn replace_lost(
         .into_iter()
         .filter_map(|entry| Some((entry.name.clone(), find_loss(observed, entry)?)))
         .chain(incomplete_groups(plan))
+        .chain(lost_units(observed, plan))
         .collect();
     if lost.is_empty() {
         return None;
     }
     let mut budget = StatusSizeBudget::for_job(&observed.job, plan);
     let (mut replaced, mut failures) = (Vec::new(), Vec::new());
-    for (owner, losses) in group_by_owner(plan, lost) {
+    for (owner, losses) in group_by_owner(observed, plan, lost) {
         let Some(entry) = find_entry(plan, &owner) else {
             continue;
         };
@@ -217,7 +220,7 @@ fn replace_lost(
         }
         if let Some((name, loss)) = lost {
             replaced.extend(replace_group(
-                observed, plan, name, loss, &outcome, suffixes,
+                observed, plan, &owner, name, loss, &outcome, suffixes,
             ));
         }
         failures.extend(outcome.records);
@@ -232,14 +235,19 @@ fn replace_lost(
 /// Lost replicas with their names.
 type Losses<'a> = Vec<(String, ReplicaLoss<'a>)>;
 
-/// Groups lost replicas by the [group owner](group_owner), which is replaced as a whole.
-fn group_by_owner<'a>(plan: &[PlanEntry], lost: Losses<'a>) -> Vec<(String, Losses<'a>)> {
+/// Groups lost pods by the [entry that is replaced](replaced_entry).
+fn group_by_owner<'a>(
+    observed: &Observed,
+    plan: &[PlanEntry],
+    lost: Losses<'a>,
+) -> Vec<(String, Losses<'a>)> {
+    let lost_names: HashSet<String> = lost.iter().map(|(name, _)| name.clone()).collect();
     let mut groups: Vec<(String, Losses<'a>)> = Vec::new();
     let mut positions = HashMap::new();
     for (name, loss) in lost {
         let owner = find_entry(plan, &name)
-            .map_or(&*name, group_owner)
-            .to_owned();
+            .map_or(&*name, |entry| replaced_entry(observed, entry, &lost_names));
+        let owner = owner.to_owned();
         let position = *positions.entry(owner.clone()).or_insert(groups.len());
         if position == groups.len() {
             groups.push((owner, Vec::new()));
@@ -249,24 +257,32 @@ fn group_by_owner<'a>(plan: &[PlanEntry], lost: Losses<'a>) -> Vec<(String, Loss
     groups
 }
 
-/// Replaces a replica, or its learner group, as the failure rules say. Returns its name and the
-/// message of the event.
+/// Replaces the owner of a lost pod, as the failure rules say: a replica with all its pods, or a
+/// single pod of a unit. Returns the name of the lost pod and the message of the event.
 fn replace_group(
     observed: &Observed,
     plan: &mut Vec<PlanEntry>,
+    owner: &str,
     name: &str,
     loss: &ReplicaLoss<'_>,
     outcome: &GroupOutcome,
     suffixes: &mut dyn Suffixes,
 ) -> Option<(String, String)> {
     let entry = find_entry(plan, name)?;
-    let target = match aggregator_of(entry) {
-        Some(aggregator) => format!("{aggregator} and its ddp learners"),
-        None => "it".to_owned(),
+    let target = match leader_of(entry) {
+        Some(leader) if leader == owner && entry.is_in_unit() => format!("{leader} and its unit"),
+        Some(leader) if leader == owner => format!("{leader} and its ddp learners"),
+        _ if entry.leads_group() => "it and its group".to_owned(),
+        _ => "it".to_owned(),
     };
-    let attempt = group_owner_entry(plan, entry).attempt;
+    let is_single = owner == name && !entry.is_replica();
+    let attempt = find_entry(plan, owner)?.attempt;
     let (job, now) = (&*observed.job, observed.now);
-    let fresh = replace(job, plan, name, loss.run_seconds, suffixes, now)?;
+    let fresh = if is_single {
+        replace_unit_member(job, plan, name, loss.run_seconds, suffixes, now)?
+    } else {
+        replace(job, plan, name, loss.run_seconds, suffixes, now)?
+    };
     if let Some(entry) = plan.iter_mut().find(|entry| entry.name == fresh) {
         outcome.apply_to(entry);
         if outcome.is_ignored {
@@ -290,14 +306,17 @@ fn ensure_pod_and_service(
         stop_done(observed.own_pod(&entry.name), step);
         return;
     }
-    // The backoff and the template of the owner apply to its whole learner group.
+    // The backoff and the template of the owner apply to its whole learner group or unit. A single
+    // pod of a unit can have a backoff of its own.
     let owner = group_owner_entry(plan, entry);
     if lacks_template(observed, owner) || owner.queue == Some(QueueState::Waiting) {
         return;
     }
-    if let Some(delay) = backoff_remaining(owner.not_before.as_ref(), observed.now) {
-        step.requeue_within(delay);
-        return;
+    for not_before in [&owner.not_before, &entry.not_before] {
+        if let Some(delay) = backoff_remaining(not_before.as_ref(), observed.now) {
+            step.requeue_within(delay);
+            return;
+        }
     }
     if observed.own_service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));

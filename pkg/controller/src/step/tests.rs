@@ -12,9 +12,11 @@ mod fake_kueue;
 mod gang;
 mod learner_groups;
 mod lost_creates;
+mod membership;
 mod pod_states;
 mod queueing;
 mod replicas;
+mod units;
 
 use di_api::Phase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

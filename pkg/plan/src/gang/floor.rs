@@ -2,23 +2,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use di_api::{DIJob, Origin, PlanEntry, Role};
 
-use crate::ops::{aggregator_of, covers_world_size};
+use crate::ops::{has_all_members, leader_of};
 
 /// Names of the entries in the floor of a job, without the coordinator, which is always in it. Empty
 /// if the job asks for no gang.
 ///
 /// `plan` must have all declared replicas. `None` until all pods of the floor are known: an
-/// aggregator may have no ddp learners yet.
+/// aggregator may have no ddp learners yet, or a leader no other pods.
 pub fn floor_members<'a>(job: &DIJob, plan: &'a [PlanEntry]) -> Option<BTreeSet<&'a str>> {
     let mut floor = BTreeSet::new();
     let scheduling = job.spec.scheduling.as_ref();
     let Some(gang) = scheduling.and_then(|scheduling| scheduling.gang.as_ref()) else {
         return Some(floor);
     };
-    let mut learner_groups: BTreeMap<&str, Vec<&PlanEntry>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<&PlanEntry>> = BTreeMap::new();
     for entry in plan {
-        if let Some(aggregator) = aggregator_of(entry) {
-            learner_groups.entry(aggregator).or_default().push(entry);
+        if let Some(leader) = leader_of(entry) {
+            groups.entry(leader).or_default().push(entry);
         }
     }
     for (roles, min) in [
@@ -29,12 +29,13 @@ pub fn floor_members<'a>(job: &DIJob, plan: &'a [PlanEntry]) -> Option<BTreeSet<
         // A done replica keeps its place, so that no other one moves up, but it has no pod to place.
         for entry in first_declared(plan, roles, min).filter(|entry| !entry.done) {
             floor.insert(&*entry.name);
-            if entry.role == Role::Aggregator {
-                let members = learner_groups.remove(&*entry.name).unwrap_or_default();
-                if !covers_world_size(&members) {
+            if entry.leads_group() {
+                let members = groups.remove(&*entry.name).unwrap_or_default();
+                if !has_all_members(entry, &members) {
                     return None;
                 }
-                let members = members.into_iter().filter(|member| !member.done);
+                let is_in_floor = |member: &&PlanEntry| member.is_wanted() && !member.done;
+                let members = members.into_iter().filter(is_in_floor);
                 floor.extend(members.map(|member| &*member.name));
             }
         }
@@ -51,7 +52,7 @@ fn first_declared<'a>(
 ) -> impl Iterator<Item = &'a PlanEntry> {
     let may_be_in_floor = |entry: &&PlanEntry| {
         let is_declared = entry.is_wanted() && entry.origin == Origin::Declared;
-        is_declared && entry.queue.is_none() && roles.contains(&entry.role)
+        is_declared && entry.is_replica() && entry.queue.is_none() && roles.contains(&entry.role)
     };
     let mut declared: Vec<_> = plan.iter().filter(may_be_in_floor).collect();
     declared.sort_by(|one, other| {

@@ -131,10 +131,19 @@ pub fn gang_problem(
         );
     }
     let needed = scheduler.scheduler_name().unwrap_or("default-scheduler");
-    let templates = Role::DECLARED.into_iter();
-    let templates = templates.filter_map(|role| Some((role, job.spec.declared(role)?.template)));
-    let aggregator = aggregator.map(|template| (Role::Aggregator, template));
-    templates.chain(aggregator).find_map(|(role, template)| {
+    let templates = Role::DECLARED.into_iter().flat_map(|role| {
+        let declared = job
+            .spec
+            .declared(role)
+            .map(|part| (part.template, "template"));
+        let unit = job.spec.unit(role);
+        let leader = unit.and_then(|unit| unit.leader_template.as_ref());
+        let leader = leader.map(|template| (template, "unit.leaderTemplate"));
+        let all = declared.into_iter().chain(leader);
+        all.map(move |(template, field)| (role, template, field))
+    });
+    let aggregator = aggregator.map(|template| (Role::Aggregator, template, "template"));
+    templates.chain(aggregator).find_map(|(role, template, field)| {
         let own = template.part("spec")["schedulerName"].as_str()?;
         (!own.is_empty() && own != needed).then(|| {
             let object = match role {
@@ -142,7 +151,7 @@ pub fn gang_problem(
                 _ => String::new(),
             };
             format!(
-                "spec.scheduling.gang does not apply to new pods: spec.{role}.template.spec.schedulerName{object} is {own}, and the gang scheduler is {needed}"
+                "spec.scheduling.gang does not apply to new pods: spec.{role}.{field}.spec.schedulerName{object} is {own}, and the gang scheduler is {needed}"
             )
         })
     })

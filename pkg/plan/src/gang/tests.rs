@@ -28,6 +28,16 @@ fn ddp_learner(name: &str, start_rank: i32) -> Value {
     entry(name, "DDPLearner", start_rank, &more)
 }
 
+/// A pod of the unit of two whose leader is `u`.
+fn unit_pod(name: &str, place: i32) -> Value {
+    let leader = (place > 0).then_some("u");
+    collector(
+        name,
+        0,
+        &json!({"unit": {"leader": leader, "index": place, "size": 2}}),
+    )
+}
+
 fn job_with_gang(gang: &Value) -> DIJob {
     let scheduling = json!({"gang": gang, "queue": "research", "topologyKey": "rack"});
     Job::test().spec(json!({"scheduling": scheduling})).build()
@@ -51,6 +61,7 @@ fn floor_has_first_declared_replicas() {
     let done = collector("c0", 0, &json!({"done": true}));
     let replaced = collector("old", 0, &json!({"state": "Replaced"}));
     let removed = collector("c0", 0, &json!({"state": "Removing"}));
+    let (u, v) = (unit_pod("u", 0), unit_pod("v", 1));
     let one = json!({"minCollectors": 1});
     for (what, gang, plan, expected) in [
         ("all", json!({}), vec![&c0, &c1, &l0], Some("c0 c1 l0")),
@@ -70,6 +81,13 @@ fn floor_has_first_declared_replicas() {
             Some("c0"),
         ),
         ("removed", one, vec![&removed, &c1], Some("c1")),
+        (
+            "unit",
+            json!({"minCollectors": 1}),
+            vec![&u, &v, &c1],
+            Some("u v"),
+        ),
+        ("incomplete unit", json!({}), vec![&u, &c1], None),
         (
             "learner group",
             json!({"minLearners": 2}),

@@ -242,3 +242,27 @@ fn replacement_is_listed_immediately() {
         ["fresh.rl:22270"]
     );
 }
+
+#[test]
+fn unit_is_listed_by_its_leader_while_it_is_complete() {
+    let unit = |name: &str, place: serde_json::Value| {
+        let mut entry = collector_entry(name, Some("old"));
+        entry["unit"] = place;
+        entry
+    };
+    let leader = unit("a", json!({"index": 0, "size": 2}));
+    let other = unit("b", json!({"leader": "a", "index": 1, "size": 2}));
+    let scheduled = json!([{"type": "PodScheduled", "status": "True"}]);
+    let pods = ["a", "b"].map(|name| collector_pod(name, &scheduled));
+    let (soon, late) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:59Z");
+    let both = [leader, other];
+    for at in [soon, late] {
+        assert_eq!(list_collectors(&both, &pods, at), ["a.rl:22270"]);
+        assert_eq!(list_collectors(&both, &pods[..1], at), [""; 0]);
+        assert_eq!(list_collectors(&both, &pods[1..], at), [""; 0]);
+        assert_eq!(list_collectors(&both[..1], &pods, at), [""; 0]);
+    }
+    let mut failed = pods.clone();
+    failed[1].phase = PodPhase::Failed;
+    assert_eq!(list_collectors(&both, &failed, late), [""; 0]);
+}

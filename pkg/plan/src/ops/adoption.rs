@@ -4,22 +4,23 @@ use std::collections::{HashMap, HashSet};
 
 use di_api::{DIJob, EntryState, Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::MicroTime};
 
 use super::{
     declared::WORKER_ROLES,
     learner_groups::{entry_kind, propagate_to_members},
-    lookup::{aggregator_of, find_entry},
+    lookup::{find_entry, leader_of},
     name_allocator::NameAllocator,
 };
 use crate::view::{PodView, Stage};
 
 /// Adds entries for pods of the job that have none, instead of deleting the pods.
 ///
-/// Such pods were created by an older version, or the status was lost. A learner group is adopted
-/// as a whole; a ddp learner without its aggregator is removed. Adopted requested replicas are
-/// claimed by `coordinator`, the [instance](PodView::coordinator_instance) that runs now, so that
-/// its next instance receives them first.
+/// Such pods were created by an older version, or the status was lost. Learner groups and units are
+/// adopted as a whole; a ddp learner without its aggregator, and a pod of a unit without its leader,
+/// is removed. Adopted requested replicas are claimed by `coordinator`, the
+/// [instance](PodView::coordinator_instance) that runs now, so that its next instance receives them
+/// first.
 pub fn adopt(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,
@@ -37,11 +38,11 @@ pub fn adopt(
     if orphans.is_empty() {
         return;
     }
-    // Active pods first: a failed pod may have the same index as its successor.
-    orphans.sort_by_key(|(pod, _)| (has_failed(pod), pod.name.as_str()));
+    // Leaders first, then active pods: a failed pod may have the same index as its successor.
+    orphans.sort_by_key(|(pod, _)| (follows_leader(pod), has_failed(pod), pod.name.as_str()));
     let known_aggregators: HashSet<String> = plan
         .iter()
-        .filter_map(|entry| aggregator_of(entry).map(str::to_owned))
+        .filter_map(|entry| leader_of(entry).map(str::to_owned))
         .collect();
     let world_sizes: HashMap<&str, i32> = orphans
         .iter()
@@ -51,6 +52,11 @@ pub fn adopt(
     let claimed_by = coordinator.unwrap_or_default();
     let mut allocators = HashMap::new();
     for (pod, role) in orphans {
+        if follows_leader(pod) {
+            let entry = new_unit_member(plan, pod, role, now);
+            plan.push(entry);
+            continue;
+        }
         let (origin, group, resources) = entry_origin(job, plan, role, pod.group.as_deref());
         let allocator = allocators
             .entry(role)
@@ -58,6 +64,7 @@ pub fn adopt(
         let mut entry = PlanEntry {
             group,
             resources,
+            unit: pod.unit.as_deref().cloned(),
             ..allocator.new_entry_at(pod.index, origin, pod.name.clone(), now)
         };
         if role == Role::DdpLearner {
@@ -67,13 +74,14 @@ pub fn adopt(
             }
             entry.resources = gpu_resources(place.map_or(1, |ddp| ddp.gpus));
             entry.ddp = place.map(|ddp| ddp.place.clone());
-            let aggregator = aggregator_of(&entry).and_then(|name| find_entry(plan, name));
+            let aggregator = leader_of(&entry).and_then(|name| find_entry(plan, name));
             entry.origin = aggregator.map_or(origin, |aggregator| aggregator.origin);
         } else if has_failed(pod) {
             // Keep the failed pod for its logs. Whether its place is wanted is unknown.
             entry.state = EntryState::Replaced;
             entry.index = pod.index.unwrap_or(entry.index);
-            let mut same_role = plan.iter_mut().filter(|other| other.role == role);
+            let is_alike = |other: &&mut PlanEntry| other.role == role && other.is_replica();
+            let mut same_role = plan.iter_mut().filter(is_alike);
             if let Some(next) = same_role.find(|other| other.index == entry.index) {
                 next.replaces.get_or_insert_with(|| entry.name.clone());
             }
@@ -90,6 +98,36 @@ pub fn adopt(
         plan.push(entry);
     }
     propagate_to_members(plan);
+}
+
+/// Whether the pod belongs to a unit, and is not its leader.
+fn follows_leader(pod: &PodView) -> bool {
+    let place = pod.unit.as_ref();
+    place.is_some_and(|place| place.leader.is_some())
+}
+
+/// The entry of a pod of a unit. Its leader has an entry already, if it has a pod.
+fn new_unit_member(plan: &[PlanEntry], pod: &PodView, role: Role, now: Timestamp) -> PlanEntry {
+    let place = pod.unit.as_deref();
+    let leader = place.and_then(|place| find_entry(plan, place.leader.as_deref()?));
+    let is_taken = |other: &PlanEntry| other.is_wanted() && other.unit.as_ref() == place;
+    let state = if has_failed(pod) {
+        EntryState::Replaced
+    } else if plan.iter().any(is_taken) {
+        EntryState::Removing
+    } else {
+        EntryState::Wanted
+    };
+    let origin = leader.map_or(Origin::Requested, |leader| leader.origin);
+    let index = leader.map(|leader| leader.index).or(pod.index);
+    PlanEntry {
+        state,
+        group: leader.and_then(|leader| leader.group.clone()),
+        resources: leader.map_or_else(ReplicaResources::default, |leader| leader.resources.clone()),
+        unit: place.cloned(),
+        planned_at: Some(MicroTime(now)),
+        ..PlanEntry::new(pod.name.clone(), role, origin, index.unwrap_or(0))
+    }
 }
 
 fn has_failed(pod: &PodView) -> bool {
@@ -129,6 +167,7 @@ fn entry_origin(
     let (kind, resources) = entry_kind(job, counted, &resources);
     let existing = plan.iter().filter(|e| {
         e.role == role
+            && e.is_replica()
             && e.origin == Origin::Declared
             && e.group.as_deref() == group
             && e.is_wanted()

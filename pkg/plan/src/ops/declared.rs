@@ -8,11 +8,11 @@ use kube::ResourceExt;
 
 use super::{
     learner_groups::entry_kind,
-    lookup::aggregator_of,
+    lookup::leader_of,
     name_allocator::NameAllocator,
     scale_down::{mark_excess, mark_named},
 };
-use crate::{names::Suffixes, view::PodView};
+use crate::{job::Job, names::Suffixes, view::PodView};
 
 /// Roles that users declare and coordinators request.
 pub(super) const WORKER_ROLES: [Role; 2] = [Role::Collector, Role::Learner];
@@ -34,7 +34,7 @@ pub fn sync_declared(
         .flat_map(|names| names.split(','))
         .collect();
     for role in WORKER_ROLES {
-        let is_counted = |e: &PlanEntry| e.role.counted_as() == role;
+        let is_counted = |e: &PlanEntry| e.counts_as(role);
         let Some(declared) = job.spec.declared(role) else {
             mark_excess(plan, pods, is_counted, 0);
             continue;
@@ -56,12 +56,14 @@ pub fn sync_declared(
             let (planned_role, resources) = entry_kind(job, role, &resources);
             let is_of_group = |e: &PlanEntry| is_declared(e) && e.group == group;
             // The spec may have changed. A pod that does not exist follows the new spec. Its entry
-            // is planned again if the kind of learner changes or if its learner group is planned.
+            // is planned again if the kind of learner or the size of units changes, or if its unit or
+            // learner group is planned.
             let is_uncreated = |e: &PlanEntry| is_of_group(e) && e.is_wanted() && e.uid.is_none();
-            let planned_groups: HashSet<_> = plan.iter().filter_map(aggregator_of).collect();
+            let planned_groups: HashSet<_> = plan.iter().filter_map(leader_of).collect();
             let outdated = plan.iter().filter(|e| {
                 is_uncreated(e)
                     && (e.role != planned_role
+                        || e.unit.as_ref().map(|place| place.size) != job.unit_size(planned_role)
                         || e.resources != resources && planned_groups.contains(e.name.as_str()))
             });
             let outdated: HashSet<_> = outdated.map(|e| e.name.clone()).collect();

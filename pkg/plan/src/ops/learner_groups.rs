@@ -1,5 +1,5 @@
-//! Learner groups: an aggregator and its ddp learners, which share its fate.
-//! See docs/decisions/0008.
+//! Learner groups: an aggregator and its ddp learners, which share its fate. Some functions treat
+//! units alike. See docs/decisions/0008 and 0040.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,9 @@ use k8s_openapi::{
 use serde::Deserialize;
 
 use super::{
-    lookup::{aggregator_of, find_entry, group_members},
+    lookup::{find_entry, group_members, leader_of, wanted_members},
     name_allocator::NameAllocator,
+    units::covers_unit,
 };
 use crate::{
     allocation::Allocation, job::Job, names::Suffixes, resource_share::ResourceShare,
@@ -40,13 +41,25 @@ pub fn entry_kind(
     (Role::Aggregator, resources)
 }
 
-/// Whether a learner group has all its ddp learners, so that their ranks cover the world size.
-pub fn is_group_complete(plan: &[PlanEntry], aggregator: &str) -> bool {
-    covers_world_size(&group_members(plan, aggregator).collect::<Vec<_>>())
+/// Whether a learner group has all its ddp learners, or a unit all its pods.
+pub fn is_group_complete(plan: &[PlanEntry], leader: &str) -> bool {
+    let members: Vec<_> = group_members(plan, leader).collect();
+    match find_entry(plan, leader) {
+        Some(leader) => has_all_members(leader, &members),
+        None => covers_world_size(&members),
+    }
+}
+
+/// Whether these are all entries that follow a leader or an aggregator.
+pub(crate) fn has_all_members(leader: &PlanEntry, members: &[&PlanEntry]) -> bool {
+    match &leader.unit {
+        Some(place) => covers_unit(place.size, members),
+        None => covers_world_size(members),
+    }
 }
 
 /// Whether the ranks of the ddp learners of a learner group cover its world size.
-pub(crate) fn covers_world_size(members: &[&PlanEntry]) -> bool {
+fn covers_world_size(members: &[&PlanEntry]) -> bool {
     let mut places: Vec<_> = members
         .iter()
         .filter_map(|entry| Some((entry.ddp.as_ref()?, entry.gpu_count())))
@@ -62,7 +75,7 @@ pub(crate) fn covers_world_size(members: &[&PlanEntry]) -> bool {
     next > 0 && places.iter().all(|(place, _)| place.world_size == next)
 }
 
-/// Whether a replica is ready; an aggregator is ready when its whole learner group is.
+/// Whether a replica is ready; one of several pods is ready when all of them are.
 ///
 /// `pod_is_ready` looks a pod up by name.
 pub fn is_ready(
@@ -71,21 +84,22 @@ pub fn is_ready(
     pod_is_ready: impl Fn(&str) -> bool,
 ) -> bool {
     pod_is_ready(&entry.name)
-        && (entry.role != Role::Aggregator
+        && (!entry.leads_group()
             || is_group_complete(plan, &entry.name)
-                && group_members(plan, &entry.name).all(|member| pod_is_ready(&member.name)))
+                && wanted_members(plan, &entry.name).all(|member| pod_is_ready(&member.name)))
 }
 
-/// Copies the state of each aggregator (removing, replaced or missing) to its ddp learners.
+/// Copies the state of each aggregator and leader (removing, replaced or missing) to the entries that
+/// follow it.
 pub fn propagate_to_members(plan: &mut [PlanEntry]) {
-    let aggregators: HashMap<String, EntryState> = plan
+    let leaders: HashMap<String, EntryState> = plan
         .iter()
-        .filter(|entry| entry.role == Role::Aggregator)
+        .filter(|entry| entry.leads_group())
         .map(|entry| (entry.name.clone(), entry.state))
         .collect();
-    for entry in plan.iter_mut().filter(|e| e.role == Role::DdpLearner) {
-        let aggregator = aggregator_of(entry).and_then(|name| aggregators.get(name));
-        entry.state = match (entry.state, aggregator) {
+    for entry in plan.iter_mut().filter(|entry| !entry.is_replica()) {
+        let leader = leader_of(entry).and_then(|name| leaders.get(name));
+        entry.state = match (entry.state, leader) {
             (EntryState::Removing, _) | (_, None | Some(EntryState::Removing)) => {
                 EntryState::Removing
             }

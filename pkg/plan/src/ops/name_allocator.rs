@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 
-use di_api::{EntryState, Origin, PlanEntry, Role};
+use di_api::{EntryState, Origin, PlanEntry, Role, UnitPlace};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::lookup::{aggregator_of, find_successor};
+use super::lookup::{find_successor, leader_of};
 use crate::{
     job::Job,
     names::{Suffixes, unused_name},
@@ -16,6 +16,8 @@ use crate::{
 pub(super) struct NameAllocator {
     job: String,
     role: Role,
+    /// Place of new entries, if replicas of the role are units.
+    unit: Option<UnitPlace>,
     names: HashSet<String>,
     indices: HashSet<i32>,
     next_index: i32,
@@ -27,6 +29,7 @@ impl NameAllocator {
         Self {
             job: job.job_key().1.to_owned(),
             role,
+            unit: job.unit_size(role).map(UnitPlace::of_leader),
             names: entries()
                 .flat_map(|entry| entry.replaces.iter().chain([&entry.name]))
                 .cloned()
@@ -62,6 +65,7 @@ impl NameAllocator {
         match index.filter(|index| self.indices.insert(*index)) {
             Some(index) => PlanEntry {
                 planned_at: Some(MicroTime(now)),
+                unit: self.unit.clone(),
                 ..PlanEntry::new(name, self.role, origin, index)
             },
             None => self.new_entry(origin, name, now),
@@ -75,6 +79,7 @@ impl NameAllocator {
         }
         PlanEntry {
             planned_at: Some(MicroTime(now)),
+            unit: self.unit.clone(),
             ..PlanEntry::new(name, self.role, origin, self.next_index)
         }
     }
@@ -83,8 +88,9 @@ impl NameAllocator {
 /// Whether the index of an entry is used.
 ///
 /// A replaced entry does not use its index, because its successor has it. A replaced ddp learner
-/// keeps it while its aggregator has a successor: its ddp learners are planned later.
+/// keeps it while its aggregator has a successor: its ddp learners are planned later. Pods of a unit
+/// have the index of their leader.
 fn is_index_used(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     entry.state != EntryState::Replaced
-        || aggregator_of(entry).is_some_and(|aggregator| find_successor(plan, aggregator).is_some())
+        || leader_of(entry).is_some_and(|leader| find_successor(plan, leader).is_some())
 }

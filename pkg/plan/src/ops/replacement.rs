@@ -1,12 +1,13 @@
 //! Replacement: an entry with a new name and the same index takes the place of a lost replica.
 
-use di_api::{EntryState, PlanEntry};
+use di_api::{EntryState, ListWhen, PlanEntry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::{
     learner_groups::propagate_to_members,
-    lookup::{aggregator_of, find_entry, find_successor},
+    lookup::{find_entry, find_successor, leader_of},
+    units::{taken_names, unused_member_name},
 };
 use crate::{
     job::Job,
@@ -17,7 +18,7 @@ use crate::{
 ///
 /// Returns the name of the replacement, or of the last successor if the replica was replaced
 /// before, or `None` if the plan does not know the name. A ddp learner is replaced with its whole
-/// learner group. See docs/decisions/0008.
+/// learner group, and a pod of a unit with its whole unit. See docs/decisions/0008 and 0040.
 ///
 /// `run_seconds` is the run time of the replica in seconds, if known.
 pub fn replace(
@@ -28,33 +29,29 @@ pub fn replace(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) -> Option<String> {
-    let aggregator = find_entry(plan, name)
-        .and_then(aggregator_of)
+    // A pod of a unit may have been replaced alone.
+    let leader = find_entry(plan, name)
+        .filter(|entry| entry.is_wanted())
+        .and_then(leader_of)
         .map(str::to_owned);
-    let name = aggregator.as_deref().unwrap_or(name);
+    let name = leader.as_deref().unwrap_or(name);
     let Some(i) = plan
         .iter()
         .position(|entry| entry.name == name && entry.is_wanted())
     else {
         return find_successor(plan, name).map(|entry| entry.name.clone());
     };
-    let (attempt, not_before) = next_attempt(plan[i].attempt, run_seconds, now);
     let is_taken = |name: &str| {
         let mut entries = plan.iter();
         entries.any(|entry| entry.name == name || entry.replaces.as_deref() == Some(name))
     };
     let new_name = unused_name(job.job_key().1, plan[i].role, is_taken, suffixes);
-    let next = PlanEntry {
-        name: new_name.clone(),
-        uid: None,
-        replaces: Some(name.to_owned()),
-        attempt,
-        reported: false,
-        done: false,
-        planned_at: Some(MicroTime(now)),
-        not_before,
-        ..plan[i].clone()
-    };
+    let mut next = next_entry(&plan[i], new_name.clone(), run_seconds, now);
+    // The new name takes the place in the list in the same write, except that of a unit. See
+    // docs/decisions/0039 and 0040.
+    let keeps_place = next.not_before.is_none() && !next.is_in_unit();
+    let is_listed_at_once = job.list_when(next.role) == ListWhen::Scheduled;
+    next.listed = plan[i].listed && keeps_place && is_listed_at_once;
     // Keep the logs of one failed pod per index: the last one.
     let place = (next.role, next.index);
     let has_place = |entry: &&mut PlanEntry| (entry.role, entry.index) == place;
@@ -67,6 +64,60 @@ pub fn replace(
     plan.push(next);
     propagate_to_members(plan);
     Some(new_name)
+}
+
+/// Replaces a pod of a unit, other than the leader, by one with a new name and the same place.
+///
+/// Returns the new name, or `None` if the plan wants no such pod. `run_seconds` is the run time of
+/// the pod in seconds, if known.
+pub fn replace_unit_member(
+    job: &impl Job,
+    plan: &mut Vec<PlanEntry>,
+    name: &str,
+    run_seconds: Option<i64>,
+    suffixes: &mut dyn Suffixes,
+    now: Timestamp,
+) -> Option<String> {
+    let is_lost = |entry: &PlanEntry| {
+        let is_member = entry.is_in_unit() && !entry.is_replica();
+        entry.name == name && entry.is_wanted() && is_member
+    };
+    let i = plan.iter().position(is_lost)?;
+    let index = plan[i].unit.as_ref()?.index;
+    let taken = taken_names(plan);
+    let new_name = unused_member_name(job, &plan[i], index, &taken, suffixes);
+    let next = next_entry(&plan[i], new_name.clone(), run_seconds, now);
+    // Keep the logs of one failed pod per place: the last one.
+    for before in plan.iter_mut().filter(|entry| entry.unit == next.unit) {
+        if before.state == EntryState::Replaced {
+            before.state = EntryState::Removing;
+        }
+    }
+    plan[i].state = EntryState::Replaced;
+    plan.push(next);
+    Some(new_name)
+}
+
+/// The entry that takes the place of another. It is not listed.
+fn next_entry(
+    before: &PlanEntry,
+    name: String,
+    run_seconds: Option<i64>,
+    now: Timestamp,
+) -> PlanEntry {
+    let (attempt, not_before) = next_attempt(before.attempt, run_seconds, now);
+    PlanEntry {
+        name,
+        uid: None,
+        replaces: Some(before.name.clone()),
+        attempt,
+        reported: false,
+        done: false,
+        listed: false,
+        planned_at: Some(MicroTime(now)),
+        not_before,
+        ..before.clone()
+    }
 }
 
 /// The number of the next attempt, and the time before which its pod is not created.

@@ -6,7 +6,7 @@ use di_api::{EntryState, Origin, PlanEntry, QueueState, Role};
 
 use super::{
     learner_groups::{is_ready, propagate_to_members},
-    lookup::group_members,
+    lookup::wanted_members,
 };
 use crate::view::PodView;
 
@@ -65,8 +65,8 @@ pub(super) fn mark_named(
 /// Retires requested replicas that have completed, the oldest first, until `is_enough` returns
 /// true.
 ///
-/// Learner groups are retired as a whole. The pods are kept for their logs, within the limit of the
-/// history.
+/// Units and learner groups are retired as a whole. The pods are kept for their logs, within the
+/// limit of the history.
 pub fn retire_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> bool) {
     if is_enough(plan) {
         return;
@@ -74,9 +74,8 @@ pub fn retire_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> b
     for i in 0..plan.len() {
         let entry = &plan[i];
         let is_done = entry.is_wanted() && entry.done && entry.origin == Origin::Requested;
-        let is_whole_replica = entry.role != Role::DdpLearner;
-        if is_done && is_whole_replica && group_members(plan, &entry.name).all(|member| member.done)
-        {
+        let members_are_done = || wanted_members(plan, &entry.name).all(|member| member.done);
+        if is_done && entry.is_replica() && members_are_done() {
             plan[i].state = EntryState::Replaced;
             propagate_to_members(plan);
             if is_enough(plan) {
@@ -144,7 +143,7 @@ fn scale_down_origin(
     role: Role,
     count: usize,
 ) -> Vec<String> {
-    let is_selected = |e: &PlanEntry| e.role.counted_as() == role && e.origin == origin;
+    let is_selected = |e: &PlanEntry| e.counts_as(role) && e.origin == origin;
     let existing = plan
         .iter()
         .filter(|e| e.is_wanted() && is_selected(e))

@@ -11,6 +11,7 @@ use super::*;
 use crate::RandomSuffixes;
 
 mod learner_groups;
+mod units;
 
 fn job_with_collectors(collectors: usize) -> DIJob {
     Job::test().collectors(collectors).build()

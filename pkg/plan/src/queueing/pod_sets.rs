@@ -49,9 +49,12 @@ impl PodSet {
 
 /// Name of the pod set of an entry, a DNS label: its role, the resources that differ from the
 /// template, and the size of the learner group, since its ddp learners share the other resources by
-/// their GPUs.
+/// their GPUs. Leaders of units may have another template.
 pub fn pod_set_name(entry: &PlanEntry) -> String {
     let mut parts = vec![entry.role.label().to_owned()];
+    if entry.unit.is_some() && entry.is_replica() {
+        parts.push("leader".to_owned());
+    }
     // The resources of an aggregator are those of its ddp learners.
     if entry.role != Role::Aggregator {
         let resources = &entry.resources;

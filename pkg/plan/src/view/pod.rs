@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use di_api::{Reason, Role, names};
+use di_api::{Reason, Role, UnitPlace, names};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Pod, PodSpec, PodStatus},
@@ -17,6 +17,7 @@ use super::{
         End, PodPhase, RestartPolicy, exceeded_disk_limit, find_condition, is_disrupted, is_true,
         main_container_end, pod_phase, scheduled_time, start_time, stuck_reason, waiting_reason,
     },
+    unit::unit_place,
 };
 use crate::named_port::named_port;
 
@@ -44,6 +45,8 @@ pub struct PodView {
     pub in_gang: bool,
     /// Place in the learner group, if the pod is a ddp learner.
     pub ddp: Option<Box<DdpView>>,
+    /// Place in the unit, if the pod belongs to one.
+    pub unit: Option<Box<UnitPlace>>,
     /// Phase.
     pub phase: PodPhase,
     /// Exit of the main container, if it is not restarted.
@@ -150,6 +153,7 @@ impl PodView {
             ddp: (role == Some(Role::DdpLearner))
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
+            unit: unit_place(pod).map(Box::new),
             phase,
             end: main_container_end(
                 deadline_requested && role != Some(Role::Coordinator),

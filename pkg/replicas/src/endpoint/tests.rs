@@ -3,5 +3,8 @@ mod errors;
 mod isolation;
 mod limits;
 mod list;
+mod membership;
+mod older_version;
 mod queues;
 mod response_format;
+mod units;

@@ -195,9 +195,7 @@ fn entries_of_group<'a>(
     group: &'a ReplicaGroupRef,
 ) -> impl Iterator<Item = &'a PlanEntry> {
     plan.iter().filter(move |e| {
-        e.is_wanted()
-            && e.origin == Origin::Declared
-            && (e.role.counted_as(), &e.group) == (group.0, &group.1)
+        e.is_wanted() && e.origin == Origin::Declared && e.counts_as(group.0) && e.group == group.1
     })
 }
 

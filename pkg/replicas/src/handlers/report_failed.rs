@@ -54,9 +54,9 @@ pub(crate) async fn report_failed(
     success_response(&message, replaced)
 }
 
-/// Replaces the replicas of `failed` that are in the plan, ddp learners with their whole learner group,
-/// and returns the latest successors. A replica that Kueue has preempted has not failed: it waits for
-/// quota.
+/// Replaces the replicas of `failed` that are in the plan, pods of units and ddp learners with all
+/// others of their replica, and returns the latest successors. A replica that Kueue has preempted
+/// has not failed: it waits for quota.
 fn replace_failed(
     job: &JobView,
     draft: &mut JobChange,

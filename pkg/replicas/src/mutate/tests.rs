@@ -72,6 +72,48 @@ fn status_patch_applies_to_new_and_existing_status() {
 }
 
 #[test]
+fn status_patch_counts_changes_of_listed_replicas() {
+    let listed = |name: &str, is_listed: bool| {
+        let mut entry = entry(name, Role::Collector);
+        entry.listed = is_listed;
+        entry
+    };
+    let removing = |name: &str| PlanEntry {
+        state: EntryState::Removing,
+        ..listed(name, true)
+    };
+    let before = || vec![listed("a", true), listed("b", false)];
+    for (counted, plan, generation) in [
+        (Some(7), vec![removing("a"), listed("b", false)], Some(8)),
+        (Some(7), vec![listed("a", true), removing("b")], Some(7)),
+        (
+            Some(7),
+            [before(), vec![listed("c", false)]].concat(),
+            Some(7),
+        ),
+        (None, vec![removing("a"), listed("b", false)], None),
+    ] {
+        let status = json!({"plan": before(), "membershipGeneration": counted});
+        let mut job = job().status(status).json();
+        let draft = JobChange {
+            plan,
+            ..JobChange::default()
+        };
+        let fields = status_fields(&view(&job), draft, Timestamp::UNIX_EPOCH);
+        let patch = di_api::guarded_patches(Some("5"), fields);
+        json_patch::patch(&mut job, &patch).unwrap();
+        let status = &job["status"];
+        assert_eq!(status["membershipGeneration"].as_i64(), generation);
+        if counted.is_some() {
+            assert_ne!(
+                status["plan"][0]["listed"],
+                status["plan"][0]["state"] == "Removing"
+            );
+        }
+    }
+}
+
+#[test]
 fn retry_delay_grows_within_bounds() {
     assert!(retry_delay(1) <= Duration::from_millis(20));
     assert!(retry_delay(40) <= Duration::from_millis(MAX_BACKOFF_MS));

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
+use di_plan::next_generation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -36,22 +37,28 @@ pub(super) async fn write_change(
     Ok(state.jobs.record_write(written.await?))
 }
 
-/// Returns the status fields to write, each a path and its value: the plan, the counts and the
-/// request history.
+/// Returns the status fields to write, each a path and its value: the plan, the counts, the
+/// generation of the membership and the request history.
 pub(super) fn status_fields(
     job: &JobView,
-    draft: JobChange,
+    mut draft: JobChange,
     now: Timestamp,
 ) -> Vec<(Vec<String>, Value)> {
-    let count = |roles: &[Role]| {
-        let wanted = |entry: &&PlanEntry| entry.is_wanted() && roles.contains(&entry.role);
+    // Only the reconciler begins to count.
+    let generation = job.membership_generation;
+    let generation = generation.map(|last| next_generation(&job.plan, &mut draft.plan, last));
+    let count = |role: Role| {
+        let wanted = |entry: &&PlanEntry| entry.is_wanted() && entry.counts_as(role);
         draft.plan.iter().filter(wanted).count()
     };
     let mut status = json!({
         "plan": draft.plan,
-        "collectors": count(&[Role::Collector]),
-        "learners": count(&[Role::Learner, Role::Aggregator]),
+        "collectors": count(Role::Collector),
+        "learners": count(Role::Learner),
     });
+    if let Some(generation) = generation {
+        status["membershipGeneration"] = generation.into();
+    }
     if draft.new_record.is_some() || draft.rolled_back_request.is_some() {
         let mut requests = job.requests.clone();
         if let Some((kind, key)) = &draft.rolled_back_request {

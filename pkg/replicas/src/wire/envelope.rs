@@ -48,6 +48,18 @@ pub(crate) struct Replicas {
     pub(crate) learners: Vec<String>,
 }
 
+/// The listed replicas of one coordinator.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ListedReplicas {
+    #[serde(flatten)]
+    pub(crate) replicas: Replicas,
+    /// Number of changes of the list since the job was created. Missing while a change is not counted
+    /// yet, and in the record of an aggregator or of one replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) generation: Option<i64>,
+}
+
 /// The replicas that a request has planned.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AddedReplicas {
@@ -58,6 +70,15 @@ pub(crate) struct AddedReplicas {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) queued: Option<usize>,
+}
+
+impl From<Replicas> for ListedReplicas {
+    fn from(replicas: Replicas) -> Self {
+        Self {
+            replicas,
+            generation: None,
+        }
+    }
 }
 
 impl Replicas {

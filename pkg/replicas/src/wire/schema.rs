@@ -39,6 +39,16 @@ pub(super) fn body_name() -> Value {
     json!({"type": "string", "pattern": NAME, "maxLength": MAX_NAME_LEN})
 }
 
+/// A generation in a query; it may be empty.
+pub(crate) fn query_generation() -> RefOr<Schema> {
+    to_schema(json!({"type": "string", "pattern": "^[0-9]{0,18}$"}))
+}
+
+/// A wait in a query; it may be empty.
+pub(crate) fn query_wait() -> RefOr<Schema> {
+    to_schema(json!({"type": "string", "pattern": "^([0-9]{1,5}s)?$"}))
+}
+
 /// A query value; it may be empty.
 pub(crate) fn query_name() -> RefOr<Schema> {
     to_schema(json!({"type": "string", "pattern": NAME_OR_NOTHING, "maxLength": MAX_NAME_LEN}))

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use di_api::ReplicaResources;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -250,6 +252,37 @@ fn f27_query_keys_are_parsed_or_rejected() {
         let expected = expected.map(|all| all.map(|field| field.map(str::to_owned)));
         assert_eq!(found, expected, "{uri}");
     }
+}
+
+#[test]
+fn poll_parameters_are_parsed_or_rejected() {
+    let list = "namespace=ns&coordinator=j-coordinator";
+    for (query, expected) in [
+        ("", Some((None, None))),
+        ("generation=&wait=", Some((None, None))),
+        ("generation=17", Some((Some(17), None))),
+        ("Generation=17&WAIT=30s", Some((Some(17), Some(30)))),
+        ("wait=99999s&generation=0", Some((Some(0), Some(30)))),
+        ("wait=30s", None),
+        ("generation=17&wait=30", None),
+        ("generation=17&wait=1m", None),
+        ("generation=17&wait=-1s", None),
+        ("generation=%2B17", None),
+        ("generation=1e3", None),
+        ("generation=9999999999999999999", None),
+        ("generation=17&generation=17", None),
+        ("generation=17&name=a", None),
+        ("generation=17&aggregator=a", None),
+    ] {
+        let parse = |path: &str| Query::parse(&format!("{path}?{list}&{query}").parse().unwrap());
+        let found = parse("/v1alpha2/replicas").ok();
+        let seconds = |wait: Duration| wait.as_secs();
+        let found = found.map(|query| (query.generation, query.wait.map(seconds)));
+        assert_eq!(found, expected, "{query}");
+        assert_eq!(parse("/v1alpha1/replicas").is_ok(), query.is_empty());
+    }
+    let query = "/v1alpha2/replicas?namespace=ns&generation=17";
+    assert!(Query::parse(&query.parse().unwrap()).is_err());
 }
 
 #[test]

@@ -28,5 +28,6 @@ mod scale;
 mod suspend;
 mod two_managers;
 mod undecodable_jobs;
+mod units;
 mod user_roles;
 mod webhooks;

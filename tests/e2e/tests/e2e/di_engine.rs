@@ -1,6 +1,7 @@
 //! DI-engine's own client with the endpoint: its state, and that its sync thread stays alive. See
 //! `tests/di-engine`.
 
+mod ditask;
 mod learner_groups;
 
 use std::collections::BTreeSet;

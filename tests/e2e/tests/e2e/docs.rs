@@ -4,7 +4,8 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use di_e2e::{Namespace, Rule, eventually, is_as_shown, set_node_gpus, steps};
+use di_api::DIJob;
+use di_e2e::{Namespace, Rule, dry_run, eventually, is_as_shown, set_node_gpus, steps};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
 use regex::{Regex, escape};
@@ -20,6 +21,7 @@ use crate::{gang::start_gangs, queueing::start_queues};
 const README: &str = include_str!("../../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
 const SHARED_CLUSTER: &str = include_str!("../../../../docs/shared-cluster.md");
+const LARGE_MODELS: &str = include_str!("../../../../docs/large-models.md");
 /// Much longer than any command takes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -237,6 +239,18 @@ async fn shared_cluster_commands_print_the_shown_output() {
             printed.replace("<unknown>", "0        ")
         };
         run_page(&ns, SHARED_CLUSTER, everywhere).await;
+    })
+    .await;
+}
+
+/// The job needs GPUs, so the API server only checks it and its pods.
+#[tokio::test]
+async fn large_models_manifest_is_accepted() {
+    Namespace::with("large-models", |ns| async move {
+        let manifest = block(LARGE_MODELS, "## Describe the job", "yaml");
+        let job: DIJob = serde_saphyr::from_str(manifest).unwrap();
+        let accepted = ns.api().create(&dry_run(), &job).await;
+        assert!(accepted.is_ok(), "{accepted:?}");
     })
     .await;
 }

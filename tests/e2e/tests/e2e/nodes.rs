@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PodTemplate, find_condition};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PodTemplate, UnitRestart, find_condition};
 use di_e2e::{
     Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_spec,
     pod_template, status, wait_for_phase,
@@ -16,6 +16,8 @@ use kube::{
     api::{DeleteParams, EvictParams, ListParams, ObjectList, PostParams},
 };
 use serde_json::json;
+
+use crate::units::{ALL, unit_job, wait_for_other_pods, wait_for_unit, wait_for_unit_alone};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const COORDINATOR: &str = "job-coordinator";
@@ -89,6 +91,27 @@ fn prefer_node(template: &mut PodTemplate, node: &str) {
     }});
     let leave = |key: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
     spec["tolerations"] = json!([leave("unreachable"), leave("not-ready")]);
+}
+
+/// Keeps the pods of a template off this node.
+fn avoid_node(template: &mut PodTemplate, node: &str) {
+    let elsewhere = json!({"key": HOSTNAME, "operator": "NotIn", "values": [node]});
+    let terms = json!([{"matchExpressions": [elsewhere]}]);
+    pod_spec(template)["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+    }});
+}
+
+/// A job with a unit of three collectors, of which only the leader is not on this node.
+fn unit_job_on(node: &str, name: &str, restart: UnitRestart) -> DIJob {
+    let mut job = unit_job(name, restart);
+    let collector = job.spec.collector.as_mut().unwrap();
+    let mut leader = collector.template.clone();
+    avoid_node(&mut leader, node);
+    prefer_node(&mut collector.template, node);
+    collector.unit.as_mut().unwrap().leader_template = Some(leader);
+    avoid_node(&mut job.spec.coordinator.template, node);
+    job
 }
 
 /// A job with one collector. The coordinator keeps the default tolerations, so that it stays on a
@@ -198,6 +221,41 @@ async fn pods_of_removed_node_restart_elsewhere() {
         assert_eq!(wait_for_phase(&ns, "job", Phase::Running).await.restarts, 0);
         drop(silent);
         wait_for_node_ready(&nodes, &node).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unit_survives_loss_of_a_node() {
+    Namespace::with("unit-node", |ns| async move {
+        let nodes: Api<Node> = Api::all(ns.client.clone());
+        let node = pick_worker(&ns, &nodes).await;
+        let jobs = [
+            ("whole", UnitRestart::Unit, ALL),
+            ("single", UnitRestart::Pod, &ALL[1..]),
+        ];
+        for (job, restart, _) in jobs {
+            ns.submit(&unit_job_on(&node, job, restart)).await;
+        }
+        let mut units = Vec::new();
+        for (job, ..) in jobs {
+            let unit = wait_for_unit(&ns, job).await;
+            let pods = wait_for_unit_alone(&ns, job, &unit).await;
+            let is_there = pods.iter().map(|pod| node_of(pod) == Some(&node));
+            assert_eq!(is_there.collect::<Vec<_>>(), [false, true, true]);
+            units.push(unit);
+        }
+
+        let silent = Silent::new(&node);
+        for ((job, _, replaced), unit) in jobs.into_iter().zip(&mut units) {
+            *unit = wait_for_other_pods(&ns, job, unit, replaced).await;
+        }
+        drop(silent);
+        wait_for_node_ready(&nodes, &node).await;
+        for ((job, ..), unit) in jobs.into_iter().zip(&units) {
+            let pods = wait_for_unit_alone(&ns, job, unit).await;
+            assert!(pods.iter().all(|pod| node_of(pod) != Some(&node)));
+        }
     })
     .await;
 }

@@ -1,19 +1,21 @@
-//! The sample in Python: the package of this checkout, in pods with PyTorch.
+//! The samples in Python: the package of this checkout, in pods with PyTorch.
 
 use std::{collections::BTreeMap, path::Path};
 
-use di_api::DIJob;
+use di_api::{DIJob, Phase, PodTemplate};
 use di_e2e::{
-    Namespace, ReplicaStates, eventually, kubectl_di, logs_so_far, main_container, replica_states,
-    samples, send_http,
+    Namespace, ReplicaStates, eventually, kubectl_di, logs, logs_so_far, main_container,
+    owned_pods, replica_states, samples, send_http, wait_for_phase,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::PostParams;
+use kube::{ResourceExt, api::PostParams};
 use serde_json::{Value, json};
 
 use crate::training::{wait_for_samples, wait_until_solved};
 
 const SAMPLE: &str = include_str!("../../../../manifests/samples/pytorch.yaml");
+const TORCHRUN: &str = include_str!("../../../../manifests/samples/torchrun.yaml");
+const ROLLOUT_SERVER: &str = include_str!("../../../../manifests/samples/rollout-server.yaml");
 const JOB: &str = "cartpole-pytorch";
 const COORDINATOR: &str = "cartpole-pytorch-coordinator";
 /// Port of the coordinator.
@@ -21,15 +23,17 @@ const PORT: u16 = 22273;
 /// The image of `tests/di-engine` has PyTorch too.
 const IMAGE: &str = "di-engine-client:dev";
 
-/// Creates a ConfigMap with the program and the package, and returns its volume.
+/// Creates a ConfigMap with the programs and the package, and returns its volume.
 async fn create_sources(ns: &Namespace) -> Value {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
-    let mut files = vec![("cartpole.py".to_owned(), python.join("samples/cartpole.py"))];
-    for file in std::fs::read_dir(python.join("src/di_orchestrator")).unwrap() {
-        let file = file.unwrap().path();
-        if file.extension().is_some_and(|extension| extension == "py") {
-            let name = file.file_name().unwrap().to_str().unwrap();
-            files.push((format!("di_orchestrator/{name}"), file));
+    let mut files = Vec::new();
+    for (folder, prefix) in [("samples", ""), ("src/di_orchestrator", "di_orchestrator/")] {
+        for file in std::fs::read_dir(python.join(folder)).unwrap() {
+            let file = file.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "py") {
+                let name = file.file_name().unwrap().to_str().unwrap();
+                files.push((format!("{prefix}{name}"), file));
+            }
         }
     }
     // A key has no slash.
@@ -47,23 +51,39 @@ async fn create_sources(ns: &Namespace) -> Value {
     json!({"name": "sources", "configMap": {"name": "sources", "items": items}})
 }
 
-/// Returns the sample with the image of the tests. Its training does not end: no return is higher
-/// than 500.
-async fn endless_sample(ns: &Namespace) -> DIJob {
-    let mut job: DIJob = serde_saphyr::from_str(SAMPLE).unwrap();
+/// Mounts the programs into the main container of a template, which gets the image of the tests.
+fn use_sources(template: &mut PodTemplate) {
+    let main = main_container(template);
+    main["image"] = json!(IMAGE);
+    let mut mounts = main["volumeMounts"].as_array().cloned().unwrap_or_default();
+    mounts.push(json!({"name": "sources", "mountPath": "/samples"}));
+    main["volumeMounts"] = mounts.into();
+}
+
+/// Returns a sample with the image of the tests.
+async fn sample(ns: &Namespace, manifest: &str) -> DIJob {
+    let mut job: DIJob = serde_saphyr::from_str(manifest).unwrap();
     let sources = create_sources(ns).await;
     let spec = &mut job.spec;
-    spec.volumes = serde_json::from_value(json!([sources])).unwrap();
-    for template in [
-        &mut spec.coordinator.template,
-        &mut spec.collector.as_mut().unwrap().template,
-        &mut spec.learner.as_mut().unwrap().template,
-    ] {
-        let main = main_container(template);
-        main["image"] = json!(IMAGE);
-        main["volumeMounts"] = json!([{"name": "sources", "mountPath": "/samples"}]);
+    spec.volumes.push(serde_json::from_value(sources).unwrap());
+    use_sources(&mut spec.coordinator.template);
+    if let Some(collector) = &mut spec.collector {
+        use_sources(&mut collector.template);
+        let unit = collector.unit.as_mut();
+        if let Some(leader) = unit.and_then(|unit| unit.leader_template.as_mut()) {
+            use_sources(leader);
+        }
     }
-    main_container(&mut spec.coordinator.template)["args"][1] = json!("501");
+    if let Some(learner) = &mut spec.learner {
+        use_sources(&mut learner.template);
+    }
+    job
+}
+
+/// Returns the sample of PyTorch. Its training does not end: no return is higher than 500.
+async fn endless_sample(ns: &Namespace) -> DIJob {
+    let mut job = sample(ns, SAMPLE).await;
+    main_container(&mut job.spec.coordinator.template)["args"][1] = json!("501");
     job
 }
 
@@ -118,6 +138,57 @@ async fn pytorch_sample_scales_pauses_and_is_solved() {
             assert_eq!(reply.status, 200, "{call}: {reply:?}");
         }
         wait_until_solved(&ns, JOB).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn torchrun_sample_adds_up_over_two_pods_of_a_unit() {
+    Namespace::with("torchrun", |ns| async move {
+        ns.submit(&sample(&ns, TORCHRUN).await).await;
+        wait_for_phase(&ns, "torchrun", Phase::Succeeded).await;
+        let log = logs(&ns, "torchrun-coordinator").await;
+        assert!(log.contains("the sum of 2 pods is 3"), "{log}");
+        let pods = owned_pods(&ns, "torchrun").await;
+        let replaced = pods
+            .iter()
+            .filter(|pod| pod.labels().contains_key("unit-name"));
+        assert!(replaced.count() <= 2, "no pod has failed");
+    })
+    .await;
+}
+
+/// The coordinator logs each list of engines with its generation. The names of engines are those of
+/// their first pods.
+#[tokio::test]
+async fn rollout_server_sample_replaces_hung_engine() {
+    Namespace::with("rollout", |ns| async move {
+        ns.submit(&sample(&ns, ROLLOUT_SERVER).await).await;
+        wait_for_phase(&ns, "rollout-server", Phase::Succeeded).await;
+        let log = logs(&ns, "rollout-server-coordinator").await;
+        let mut lines = log.lines();
+        let replaced = lines.find_map(|line| line.split_once(" replaced by "));
+        let (hung, _) = replaced.unwrap_or_else(|| panic!("no engine was replaced: {log}"));
+        assert!(
+            log.contains(&format!("{hung} hangs at version 1: ")),
+            "{log}"
+        );
+        assert!(log.contains("2 engines sample with version "), "{log}");
+
+        let generations = log.lines().filter_map(|line| {
+            let (number, engines) = line.strip_prefix("generation ")?.split_once(": ")?;
+            Some((number.parse::<i64>().ok()?, engines))
+        });
+        let generations: Vec<_> = generations.collect();
+        assert!(generations.is_sorted_by_key(|(number, _)| *number), "{log}");
+        let with_hung = generations
+            .iter()
+            .rfind(|(_, engines)| engines.contains(hung));
+        let (before, _) = with_hung.unwrap();
+        let (after, engines) = generations.last().unwrap();
+        assert_eq!(engines.split(", ").count(), 2, "{log}");
+        // One generation without the hung engine, and one with its replacement.
+        assert!(after - before >= 2, "{log}");
     })
     .await;
 }

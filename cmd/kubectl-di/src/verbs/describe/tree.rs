@@ -1,3 +1,5 @@
+use std::collections::{HashMap, HashSet};
+
 use di_api::{EntryState, Role};
 use di_client::Replica;
 
@@ -15,30 +17,35 @@ pub enum Line<'a> {
 /// The maximum number of replicas of a role that are all listed; beyond it, ready ones are folded.
 const FOLD_ABOVE: usize = 50;
 
-/// Builds the replica tree; ddp learners are children of their aggregator.
+/// Builds the replica tree; ddp learners are children of their aggregator, and the other pods of a
+/// unit are children of its leader.
 pub fn tree_lines(replicas: &[Replica]) -> Vec<Line<'_>> {
-    let with_role = |role: Role| replicas.iter().filter(move |replica| replica.role == role);
-    let is_child = |ddp: &Replica, aggregator: &Replica| {
-        ddp.aggregator.as_deref() == Some(aggregator.name.as_str())
+    let names: HashSet<&str> = replicas.iter().map(|replica| &*replica.name).collect();
+    let (tops, others): (Vec<_>, Vec<_>) = replicas
+        .iter()
+        .partition(|replica| parent_of(replica).is_none_or(|parent| !names.contains(parent)));
+    let mut children: HashMap<&str, Vec<&Replica>> = HashMap::new();
+    for replica in others {
+        let parent = parent_of(replica).unwrap_or_default();
+        children.entry(parent).or_default().push(replica);
+    }
+    let with_role = |role: Role| {
+        let tops = tops.iter().copied();
+        tops.filter(move |replica| replica.role == role)
     };
-    let orphans = with_role(Role::DdpLearner)
-        .filter(|ddp| !with_role(Role::Aggregator).any(|aggregator| is_child(ddp, aggregator)));
-    let folds = |role| with_role(role).count() > FOLD_ABOVE;
-    let children_of = |aggregator: &Replica| -> Vec<_> {
-        with_role(Role::DdpLearner)
-            .filter(|ddp| is_child(ddp, aggregator))
-            .collect()
+    let folds = |role| replicas.iter().filter(|one| one.role == role).count() > FOLD_ABOVE;
+    let children_of = |replica: &Replica| {
+        let children = children.get(&*replica.name);
+        children.cloned().unwrap_or_default()
     };
     let is_foldable = |replica: &Replica| folds(replica.role) && replica.ready;
-    // An aggregator is folded only if all of its ddp learners are.
+    // A replica is folded only if all of its pods are.
     let is_folded = |replica: &&Replica| {
-        is_foldable(replica)
-            && (replica.role != Role::Aggregator
-                || children_of(replica).into_iter().all(is_foldable))
+        is_foldable(replica) && children_of(replica).into_iter().all(is_foldable)
     };
     let learners = with_role(Role::Learner)
         .chain(with_role(Role::Aggregator))
-        .chain(orphans);
+        .chain(with_role(Role::DdpLearner));
     let groups: [(_, Vec<_>); 3] = [
         ("Coordinator", with_role(Role::Coordinator).collect()),
         ("Collectors", with_role(Role::Collector).collect()),
@@ -54,14 +61,11 @@ pub fn tree_lines(replicas: &[Replica]) -> Vec<Line<'_>> {
         for (at, replica) in shown.iter().enumerate() {
             let is_last = at + 1 == shown.len() && folded == 0;
             lines.push(Line::Replica(branch_prefix("", is_last), replica));
-            if replica.role != Role::Aggregator {
-                continue;
-            }
             let trunk = if is_last { "   " } else { "│  " };
             let (shown, folded) = split_folded(&children_of(replica), is_folded);
-            for (at, ddp) in shown.iter().enumerate() {
+            for (at, child) in shown.iter().enumerate() {
                 let branch = branch_prefix(trunk, at + 1 == shown.len() && folded == 0);
-                lines.push(Line::Replica(branch, ddp));
+                lines.push(Line::Replica(branch, child));
             }
             if folded > 0 {
                 lines.push(Line::Folded(branch_prefix(trunk, true), folded));
@@ -72,6 +76,12 @@ pub fn tree_lines(replicas: &[Replica]) -> Vec<Line<'_>> {
         }
     }
     lines
+}
+
+/// The name of the replica that a replica is a child of.
+fn parent_of(replica: &Replica) -> Option<&str> {
+    let aggregator = replica.aggregator.as_deref();
+    aggregator.or(replica.leader.as_deref())
 }
 
 /// Splits a group into the listed replicas and the number of folded ones.

@@ -45,6 +45,13 @@ fn change_table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
             false,
         ),
         (
+            "/spec/collector/unit",
+            json!({"size": 2}),
+            "spec.collector.unit",
+            false,
+            false,
+        ),
+        (
             "/spec/volumes",
             json!([{"name": "v"}]),
             "spec.volumes",

@@ -6,7 +6,7 @@ use di_api::{ConditionType, DIJob, Phase, PlanEntry, PodTemplate, QueueingStatus
 use di_cache::QueueApi;
 use di_plan::{
     FlavorView, Suffixes, WorkloadView, build_placements, flavors_of, patch_reclaimable,
-    pod_set_name, release_quota,
+    pod_set_name, release_quota, template_of,
 };
 
 use super::{
@@ -303,16 +303,11 @@ pub(super) fn find_template<'a>(
     plan: &[PlanEntry],
     pod_set: &str,
 ) -> Option<&'a PodTemplate> {
-    let role = if pod_set == Role::Coordinator.label() {
-        Role::Coordinator
-    } else {
-        let mut all = plan.iter();
-        all.find(|entry| pod_set_name(entry) == pod_set)?.role
-    };
-    let role = if role == Role::DdpLearner {
-        Role::Learner
-    } else {
-        role
-    };
-    Some(job.spec.declared(role)?.template)
+    if pod_set == Role::Coordinator.label() {
+        return Some(&job.spec.coordinator.template);
+    }
+    let mut all = plan.iter();
+    // The template of aggregators is not checked.
+    let entry = all.find(|entry| pod_set_name(entry) == pod_set)?;
+    template_of(job, entry, None)
 }

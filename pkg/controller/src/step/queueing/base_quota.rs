@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use di_api::{Origin, Placement, PlanEntry, QueueState, QueueingStatus, Role};
-use di_plan::{PodView, WorkloadView, group_members, patch_reclaimable, pod_set_name};
+use di_plan::{PodView, WorkloadView, patch_reclaimable, pod_set_name, wanted_members};
 
 use super::{
     super::{
@@ -180,14 +180,14 @@ pub(super) fn share_base_quota(
     }
 }
 
-/// Gives the ddp learners of a replaced group their placement while Kueue cannot be used, so that an
-/// admitted job continues.
+/// Gives the members of a replaced learner group or unit their placement while Kueue cannot be used,
+/// so that an admitted job continues.
 pub(super) fn assign_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingStatus) {
     for i in 0..plan.len() {
         let entry = &plan[i];
         let lacks_placement = entry.is_wanted() && entry.placement.is_none();
-        let is_in_group = entry.role == Role::DdpLearner;
-        if is_in_group && lacks_placement && group_owner_entry(plan, entry).queue.is_none() {
+        if !entry.is_replica() && lacks_placement && group_owner_entry(plan, entry).queue.is_none()
+        {
             let name = pod_set_name(entry);
             let mut all = queueing.placements.iter();
             let position = all.position(|placement| placement.pod_set == name);
@@ -196,14 +196,13 @@ pub(super) fn assign_without_kueue(plan: &mut [PlanEntry], queueing: &QueueingSt
     }
 }
 
-/// Whether an entry is a replica, or the aggregator of a learner group, that the job wants and that
-/// is not done.
+/// Whether an entry represents a replica that the job wants and that is not done.
 pub(super) fn needs_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
     let is_done = || {
-        let mut members = group_members(plan, &entry.name);
-        entry.done && (entry.role != Role::Aggregator || members.all(|member| member.done))
+        let mut members = wanted_members(plan, &entry.name);
+        entry.done && (!entry.leads_group() || members.all(|member| member.done))
     };
-    entry.is_wanted() && entry.role != Role::DdpLearner && !is_done()
+    entry.is_wanted() && entry.is_replica() && !is_done()
 }
 
 /// Entries that the job wants with quota of the whole job. A learner group keeps its quota until

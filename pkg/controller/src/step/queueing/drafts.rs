@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use di_api::{Origin, PlanEntry, Role, names};
 use di_plan::{
-    WorkloadDraft, build_pod_sets, group_members, is_group_complete, replica_workload_name,
+    WorkloadDraft, build_pod_sets, is_group_complete, replica_workload_name, wanted_members,
 };
 use kube::ResourceExt;
 
@@ -27,10 +27,8 @@ pub(super) fn draft_base(
         is_included && entry.is_wanted() && !entry.done
     };
     let entries: Vec<_> = plan.iter().filter(is_included).collect();
-    let mut aggregators = entries
-        .iter()
-        .filter(|entry| entry.role == Role::Aggregator);
-    if !aggregators.all(|entry| is_group_complete(plan, &entry.name)) {
+    let mut leaders = entries.iter().filter(|entry| entry.leads_group());
+    if !leaders.all(|entry| is_group_complete(plan, &entry.name)) {
         return None;
     }
     let template = observed.aggregator.pod_template();
@@ -45,7 +43,7 @@ pub(super) fn draft_base(
     })
 }
 
-/// The Workload of a replica, or of a learner group. `None` until all of its pods are known.
+/// The Workload of a replica with all its pods. `None` until all of its pods are known.
 pub(super) fn draft_replica(
     observed: &Observed,
     plan: &[PlanEntry],
@@ -87,16 +85,16 @@ pub(super) fn hash_templates(observed: &Observed, plan: &[PlanEntry]) -> Templat
         .collect()
 }
 
-/// A replica, or the aggregator and all ddp learners of a learner group. `None` until its ddp
-/// learners are planned.
+/// All entries of a replica: also the ddp learners of an aggregator, and the other pods of a unit.
+/// `None` until they are planned.
 pub(super) fn entries_of_owner<'a>(
     plan: &'a [PlanEntry],
     owner: &'a PlanEntry,
 ) -> Option<Vec<&'a PlanEntry>> {
-    if owner.role != Role::Aggregator {
+    if !owner.leads_group() {
         return Some(vec![owner]);
     }
-    let members = group_members(plan, &owner.name);
+    let members = wanted_members(plan, &owner.name);
     let all = std::iter::once(owner).chain(members).collect();
     is_group_complete(plan, &owner.name).then_some(all)
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason, Role};
+use di_api::{Placement, PlanEntry, QueueState, QueueingStatus, Reason};
 use di_cache::QueueApi;
 use di_plan::{
     PodView, Suffixes, WorkloadView, build_placements, patch_finished, patch_pods_ready,
@@ -251,7 +251,7 @@ fn admit_replica(
         entry.placement = i32::try_from(store_placement(queueing, placement, &mut used)).ok();
         // From now on the endpoint waits for a node before it lists the replica.
         entry.planned_at = Some(MicroTime(observed.now));
-        if entry.role != Role::DdpLearner {
+        if entry.is_replica() {
             entry.queue = Some(QueueState::Admitted);
             admitted.push(entry.name.as_str());
         }

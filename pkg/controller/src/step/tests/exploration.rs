@@ -9,7 +9,10 @@ mod status_checks;
 
 use std::collections::HashSet;
 
-use di_api::{CleanPodPolicy, DIJob, ElasticQueueing, Origin, Phase, PlanEntry, Reason, Role};
+use di_api::{
+    CleanPodPolicy, DIJob, ElasticQueueing, Origin, Phase, PlanEntry, Reason, Role, UnitRestart,
+    UnitSpec, UnitStart,
+};
 use di_plan::{PodView, Stage, find_entry, is_group_complete};
 use proptest::{prelude::*, sample::select};
 
@@ -211,7 +214,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![8 => pod_happening(), 4 => reconcile, 4 => user, 4 => queue, 1 => aggregator]
 }
 
-/// Limits in the spec, the clean-up policy, the queue and the gang.
+/// Limits in the spec, the clean-up policy, the queue, the gang and the units.
 #[derive(Clone, Debug)]
 struct Limits {
     backoff: i32,
@@ -222,6 +225,20 @@ struct Limits {
     queued: bool,
     /// Number of collectors in the floor of its gang. `None` without a gang.
     gang: Option<i32>,
+    /// The units of collectors. `None` if each collector is one pod.
+    unit: Option<UnitSpec>,
+}
+
+fn any_unit() -> impl Strategy<Value = UnitSpec> {
+    let restart = select(vec![UnitRestart::Unit, UnitRestart::Pod]);
+    let start = select(vec![UnitStart::Together, UnitStart::LeaderFirst]);
+    (2..4_i32, restart, start).prop_map(|(size, restart, start)| UnitSpec {
+        size,
+        leader_template: None,
+        restart,
+        topology_key: String::new(),
+        start,
+    })
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
@@ -237,15 +254,19 @@ fn any_limits() -> impl Strategy<Value = Limits> {
         select(policies.to_vec()),
         any::<bool>(),
         proptest::option::weighted(0.4, 0..3),
+        proptest::option::weighted(0.4, any_unit()),
     )
-        .prop_map(|(backoff, deadline, ttl, policy, queued, gang)| Limits {
-            backoff,
-            deadline,
-            ttl,
-            policy,
-            queued,
-            gang,
-        })
+        .prop_map(
+            |(backoff, deadline, ttl, policy, queued, gang, unit)| Limits {
+                backoff,
+                deadline,
+                ttl,
+                policy,
+                queued,
+                gang,
+                unit,
+            },
+        )
 }
 
 /// Names of the wanted replicas of a role.
@@ -284,7 +305,9 @@ fn check_running(model: &Model) {
     ] {
         let wanted = wanted_names(&status.plan, role);
         let of_origin = |origin| {
-            let of_role = |e: &&PlanEntry| e.role == role && e.origin == origin && e.is_wanted();
+            let counts = |e: &PlanEntry| e.is_replica() || role == Role::DdpLearner;
+            let of_role =
+                |e: &&PlanEntry| e.role == role && e.origin == origin && e.is_wanted() && counts(e);
             i32::try_from(status.plan.iter().filter(of_role).count()).unwrap()
         };
         if let Some(declared) = declared_count(&model.job, role) {
@@ -308,15 +331,19 @@ fn check_running(model: &Model) {
             assert!(services.contains_key(*name), "{name} has no service");
         }
     }
-    for group in wanted_names(&status.plan, Role::Aggregator) {
+    let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
+    for group in wanted().filter(|entry| entry.leads_group() && !entry.done) {
         assert!(
-            is_group_complete(&status.plan, group),
-            "{group} lacks ddp learners"
+            is_group_complete(&status.plan, &group.name),
+            "{group:?} lacks pods"
         );
     }
-    let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
-    let indices: HashSet<_> = wanted().map(|entry| (entry.role, entry.index)).collect();
-    assert_eq!(indices.len(), wanted().count(), "indices are unique");
+    let place = |entry: &PlanEntry| {
+        let position = entry.unit.as_ref().map_or(0, |place| place.index);
+        (entry.role, entry.index, position)
+    };
+    let places: HashSet<_> = wanted().map(place).collect();
+    assert_eq!(places.len(), wanted().count(), "places are unique");
     assert!(services.contains_key(COORDINATOR));
     for service in services.keys() {
         let is_used = pods.contains_key(service) || is_done(service);

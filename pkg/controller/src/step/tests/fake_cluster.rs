@@ -280,6 +280,7 @@ pub(super) fn created_pod(
 /// Marks a pod as running and ready.
 pub(super) fn start(pod: &mut PodView, now: Timestamp) {
     pod.phase = PodPhase::Running;
+    pod.scheduled = Ok(true);
     pod.ready = true;
     pod.started = Some(now);
 }

@@ -353,7 +353,7 @@ proptest! {
             let indices: HashSet<_> = wanted().map(|e| (e.role, e.index)).collect();
             prop_assert_eq!(indices.len(), wanted().count());
             for entry in &plan {
-                if let Some(aggregator) = aggregator_of(entry) {
+                if let Some(aggregator) = leader_of(entry) {
                     let aggregator_state = find_entry(&plan, aggregator).map(|e| e.state);
                     prop_assert_eq!(entry.is_wanted(), aggregator_state == Some(EntryState::Wanted));
                     prop_assert!(aggregator_state.is_some(), "an aggregator stays while it has ddp learners");

@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use di_api::{ElasticQueueing, PlanEntry, QueueState, RequestKind, Role, names};
 use di_cache::JobView;
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, aggregator_of, entries_of_request,
-    find_entry, retire_done,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, entries_of_request, find_entry,
+    leader_of, retire_done,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
     super::check_job_active, addition::Addition, coordinator_instance::coordinator_instance,
+    scheduling::unplanned_members,
 };
 use crate::{
     error::{Error, Result},
@@ -153,11 +154,10 @@ fn check_queue(job: &JobView, plan: &[PlanEntry]) -> Result<()> {
     Ok(())
 }
 
-/// Counts the replicas that wait for quota of their own. A learner group has one quota.
+/// Counts the replicas that wait for quota of their own. A unit or learner group has one quota.
 fn count_waiting(plan: &[PlanEntry]) -> usize {
-    let waits = |e: &&PlanEntry| {
-        e.is_wanted() && e.role != Role::DdpLearner && e.queue == Some(QueueState::Waiting)
-    };
+    let waits =
+        |e: &&PlanEntry| e.is_wanted() && e.is_replica() && e.queue == Some(QueueState::Waiting);
     plan.iter().filter(waits).count()
 }
 
@@ -202,12 +202,13 @@ fn check_quota(
     )))
 }
 
-/// Counts the pods of the plan. An aggregator without planned ddp learners counts one pod per GPU.
+/// Counts the pods of the plan, also those that follow an aggregator or a leader and are not planned
+/// yet.
 fn count_pods(plan: &[PlanEntry]) -> usize {
-    let with_members: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
+    let with_members: HashSet<&str> = plan.iter().filter_map(leader_of).collect();
     let pods_of = |entry: &PlanEntry| {
-        let has_no_members = entry.role == Role::Aggregator && !with_members.contains(&*entry.name);
-        1 + usize::try_from(entry.gpu_count()).unwrap_or(0) * usize::from(has_no_members)
+        let has_no_members = entry.leads_group() && !with_members.contains(&*entry.name);
+        1 + unplanned_members(entry) * usize::from(has_no_members)
     };
     plan.iter().filter(|e| e.is_wanted()).map(pods_of).sum()
 }

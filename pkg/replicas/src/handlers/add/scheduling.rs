@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find_entry, group_members};
+use di_plan::{Job, PodView, find_entry, wanted_members};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{authorize::identity::owns_pod, state::SharedState};
@@ -30,7 +30,7 @@ pub(super) async fn wait_for_scheduling(
     let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
-        // The reconciler plans the ddp learners of aggregators during the wait.
+        // The reconciler plans ddp learners and the pods of units during the wait.
         let known = state.jobs.get(key);
         let plan = known.as_deref().map_or(&[][..], Job::plan_entries);
         let missing = state.pods.read_objects(key, |pods| {
@@ -38,14 +38,14 @@ pub(super) async fn wait_for_scheduling(
                 pods.get(name)
                     .is_some_and(|pod| owns_pod(job, pod) && has_scheduling_result(pod))
             };
-            let group_is_scheduled = |aggregator: &str| {
-                let mut all = group_members(plan, aggregator).peekable();
+            let group_is_scheduled = |leader: &str| {
+                let mut all = wanted_members(plan, leader).peekable();
                 all.peek().is_some() && all.all(|member| is_scheduled(&member.name))
             };
-            let is_aggregator =
-                |name: &str| find_entry(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            let leads_group =
+                |name: &str| find_entry(plan, name).is_some_and(PlanEntry::leads_group);
             unscheduled.retain(|name| {
-                !is_scheduled(name) || (is_aggregator(name) && !group_is_scheduled(name))
+                !is_scheduled(name) || (leads_group(name) && !group_is_scheduled(name))
             });
             missing_count(plan, planned, |name| pods.get(name).is_some())
         });
@@ -84,22 +84,30 @@ pub(super) fn are_gone(state: &SharedState, key: &Key, planned: &[(Role, String)
     })
 }
 
-/// Counts the missing pods of these replicas and their learner groups. An aggregator without planned
-/// ddp learners misses one pod per GPU.
+/// Number of pods that follow an aggregator or a leader, before they are planned: at most one per GPU.
+pub(super) fn unplanned_members(leader: &PlanEntry) -> usize {
+    let others = match &leader.unit {
+        Some(place) => place.size - 1,
+        None => leader.gpu_count(),
+    };
+    usize::try_from(others).unwrap_or(0)
+}
+
+/// Counts the missing pods of these replicas, also those that are not planned yet.
 fn missing_count(
     plan: &[PlanEntry],
     planned: &[(Role, String)],
     is_there: impl Fn(&str) -> bool,
 ) -> usize {
     let missing_members = |group: &PlanEntry| {
-        let mut all = group_members(plan, &group.name).peekable();
+        let mut all = wanted_members(plan, &group.name).peekable();
         if all.peek().is_none() {
-            return usize::try_from(group.gpu_count()).unwrap_or(0);
+            return unplanned_members(group);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
     let missing_pods = |name: &str| {
-        let group = find_entry(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        let group = find_entry(plan, name).filter(|entry| entry.leads_group());
         usize::from(!is_there(name)) + group.map_or(0, missing_members)
     };
     planned.iter().map(|(_, name)| missing_pods(name)).sum()

@@ -5,6 +5,7 @@ mod add_remove;
 mod concurrency;
 mod coordinator_restarts;
 mod lost_responses;
+mod membership;
 mod openapi;
 mod own_writes;
 mod python_client;

@@ -34,6 +34,8 @@ fn restrict_document(
                 "coordinator" => coordinators.clone(),
                 "aggregator" => aggregators.clone(),
                 "name" => one_of(&known),
+                // A longer wait would make the test slow.
+                "wait" => one_of(&["0s"]),
                 _ => continue,
             };
         }

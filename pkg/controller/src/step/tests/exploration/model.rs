@@ -18,7 +18,7 @@ use super::{
     Happening, Limits, WriteFault,
     lagging_caches::{Cache, History, Lag, Stored},
     queue_checks::check_group,
-    status_checks::check_status,
+    status_checks::{check_listed_units, check_membership, check_status},
 };
 use crate::{
     error_report::conditions_only,
@@ -109,6 +109,12 @@ impl Model {
         job.spec.clean_pod_policy = limits.policy;
         let group = serde_json::json!([{"name": "big", "replicas": 1, "resources": {"gpus": "6"}}]);
         job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(group).unwrap();
+        job.spec
+            .collector
+            .as_mut()
+            .unwrap()
+            .unit
+            .clone_from(&limits.unit);
         Self {
             known: job.clone(),
             job,
@@ -235,7 +241,7 @@ impl Model {
     }
 
     fn compute_step(&self, cache: &Cache) -> Step {
-        step(
+        let step = step(
             &Observed {
                 job: cache.job.clone().into(),
                 pods: cache.pods.values().cloned().collect(),
@@ -252,7 +258,10 @@ impl Model {
                 now: self.now,
             },
             &mut RandomSuffixes,
-        )
+        );
+        check_membership(&cache.job, &step.status);
+        check_listed_units(&cache.job, &step.status, &cache.pods);
+        step
     }
 
     fn read_live(&self, cache: &mut Cache, names: Vec<String>) {

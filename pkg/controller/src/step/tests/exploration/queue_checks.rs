@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use di_api::{Phase, PlanEntry, Role};
+use di_api::{Phase, PlanEntry};
 use di_cache::OptionalApi;
 use di_plan::{
-    PodPhase, PodView, WorkloadView, floor_members, group_members, group_name, job_object_name,
-    replica_workload_name,
+    PodPhase, PodView, WorkloadView, floor_members, group_name, job_object_name,
+    replica_workload_name, wanted_members,
 };
 use kube::ResourceExt;
 
@@ -103,11 +103,10 @@ fn base_name(model: &Model) -> String {
     job_object_name(&job.name_any(), &job.uid().unwrap())
 }
 
-/// Whether a replica, or a learner group, is wanted and was not admitted with the whole job.
+/// Whether a replica, with all its pods, is wanted and was not admitted with the whole job.
 fn needs_own_quota(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
-    let is_group = entry.role == Role::Aggregator;
-    let members_are_done = || group_members(plan, &entry.name).all(|member| member.done);
-    let is_done = entry.done && (!is_group || members_are_done());
-    let is_unit = entry.is_wanted() && entry.role != Role::DdpLearner;
-    is_unit && !is_done && entry.queue.is_some()
+    let members_are_done = || wanted_members(plan, &entry.name).all(|member| member.done);
+    let is_done = entry.done && members_are_done();
+    let is_replica = entry.is_wanted() && entry.is_replica();
+    is_replica && !is_done && entry.queue.is_some()
 }

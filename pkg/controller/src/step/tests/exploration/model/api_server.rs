@@ -1,9 +1,11 @@
 //! The API server of the model: applies writes and checks their invariants.
 
-use std::rc::Rc;
+use std::{collections::BTreeSet, rc::Rc};
 
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role};
-use di_plan::{PodView, ServiceView, aggregator_of, find_entry, group_members, is_group_complete};
+use di_plan::{
+    PodView, ServiceView, find_entry, group_members, is_group_complete, leader_of, wanted_members,
+};
 
 use super::{Failure, Model, queue::waits_in_queue, version};
 use crate::step::{
@@ -253,8 +255,9 @@ pub(super) fn created_service(job: &DIJob, entry: &PlanEntry, serial: u32) -> Se
 }
 
 /// Checks that learner groups are replaced and removed as a whole: ddp learners have the state of
-/// their aggregator, and a wanted aggregator has all of them.
+/// their aggregator, and a wanted aggregator has all of them. Units too.
 pub(super) fn check_groups(status: &DIJobStatus) {
+    check_units(status);
     let plan = &status.plan;
     let aggregators = plan.iter().filter(|e| e.role == Role::Aggregator);
     for group in aggregators.filter(|e| e.is_wanted()) {
@@ -265,10 +268,36 @@ pub(super) fn check_groups(status: &DIJobStatus) {
         );
     }
     for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
-        let owner = aggregator_of(member).and_then(|name| find_entry(plan, name));
+        let owner = leader_of(member).and_then(|name| find_entry(plan, name));
         let owner = owner.map_or(EntryState::Removing, |owner| owner.state);
         let matches_owner = member.state == owner
             || member.state == EntryState::Removing && owner != EntryState::Wanted;
         assert!(matches_owner, "{member:?} {owner:?}");
+    }
+}
+
+/// Checks that no two units have one index, no two pods one place, and that no pod of a unit is wanted
+/// without its leader. A wanted unit has all pods, or none but the leader: they are planned next.
+fn check_units(status: &DIJobStatus) {
+    let plan = &status.plan;
+    let wanted = || {
+        let in_units = plan.iter().filter(|entry| entry.is_in_unit());
+        in_units.filter(|entry| entry.is_wanted())
+    };
+    let leaders = || wanted().filter(|entry| entry.is_replica());
+    let indices: BTreeSet<_> = leaders().map(|leader| leader.index).collect();
+    assert_eq!(indices.len(), leaders().count(), "{plan:#?}");
+    for leader in leaders().filter(|leader| !leader.done) {
+        let has_no_members = wanted_members(plan, &leader.name).next().is_none();
+        let is_complete = is_group_complete(plan, &leader.name);
+        assert!(has_no_members || is_complete, "{plan:#?}");
+    }
+    let mut places = BTreeSet::new();
+    for member in wanted().filter(|entry| !entry.is_replica()) {
+        let leader = leader_of(member).and_then(|name| find_entry(plan, name));
+        let leader = leader.filter(|leader| leader.is_wanted());
+        assert!(leader.is_some(), "{member:?} has no leader");
+        let place = member.unit.as_ref().unwrap();
+        assert!(places.insert((&place.leader, place.index)), "{plan:#?}");
     }
 }

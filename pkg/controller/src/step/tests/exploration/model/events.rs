@@ -297,7 +297,7 @@ impl Model {
         check_groups(status);
         self.requested.clear();
         let requested = status.plan.iter().filter(|e| e.origin == Origin::Requested);
-        for entry in requested.filter(|entry| entry.is_wanted()) {
+        for entry in requested.filter(|entry| entry.is_wanted() && entry.is_replica()) {
             *self.requested.entry(entry.role).or_default() += 1;
         }
     }

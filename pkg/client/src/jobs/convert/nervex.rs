@@ -13,7 +13,7 @@ const SYSTEM_NAMESPACE: &str = "nervex-system";
 const ROLES: [&str; 4] = ["coordinator", "collector", "learner", "aggregator"];
 
 /// Converts a document of the predecessor and describes the changes. `None` for other documents.
-pub fn convert_nervex(document: &mut Document) -> Option<String> {
+pub(super) fn convert_nervex(document: &mut Document) -> Option<String> {
     let object = &mut document.object;
     let group = object["apiVersion"].as_str()?.split('/').next()?;
     let kind = object["kind"].as_str()?.to_owned();
