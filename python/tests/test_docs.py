@@ -24,10 +24,11 @@ def python_blocks(page):
 
 BLOCKS = python_blocks("docs/python.md")
 README_CLIENT, README_REPLICAS = python_blocks("README.md")
+(LARGE_MODELS,) = python_blocks("docs/large-models.md")
 
 
 class DocsTest(unittest.TestCase):
-    """Runs the examples of docs/python.md in their order, and of the README, with fakes of cluster and training code."""
+    """Runs the examples of docs/python.md in their order, and of other pages, with fakes of cluster and training code."""
 
     def setUp(self):
         self.endpoint = FakeEndpoint()
@@ -96,8 +97,26 @@ class DocsTest(unittest.TestCase):
             exec(outside, names)
             self.assertEqual(names["client"]._token(), "a-token")
 
+    def test_large_models_example_replaces_engine_that_hangs(self):
+        client = ReplicaClient.from_env()
+        client.add(collectors=2)
+        lists = [client.list()]
+        healthy, hung = lists[0].collectors
+        groups = []
+
+        def update_weights(engine):
+            if engine == hung:
+                raise TimeoutError
+
+        names = {"rebuild_group": lambda *group: groups.append(group), "update_weights": update_weights}
+        with mock.patch.object(ReplicaClient, "watch", lambda client: iter(lists)):
+            exec(LARGE_MODELS, names)
+        self.assertEqual(groups, [(None, (healthy, hung))])
+        self.assertEqual(self.endpoint.replicas["collectors"], [healthy, "pole-collector-00003.rl:22270"])
+
     def test_worker_examples_run(self):
         loop, callback = BLOCKS[6:]
+        self.assertEqual(python_blocks("docs/dashboard.md"), [loop])
         saved = []
         names = {"train_step": lambda rate: rate, "save_checkpoint": lambda: saved.append("loop")}
         exec(loop, names)

@@ -6,9 +6,9 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     flags::globals::Globals,
     verbs::{
-        completion, create, describe, doctor, events, exec, failures, generate, get, install,
-        lifecycle, logs, port_forward, queue, replicas, restart, suspend, top, uninstall, upgrade,
-        validate, version, wait,
+        completion, create, dashboard, describe, doctor, events, exec, failures, generate, get,
+        install, lifecycle, logs, port_forward, queue, replicas, restart, suspend, top, uninstall,
+        upgrade, validate, version, wait,
     },
 };
 
@@ -53,6 +53,7 @@ enum Command {
     Exec(exec::Exec),
     PortForward(port_forward::PortForward),
     Top(top::Top),
+    Dashboard(dashboard::Dashboard),
     Version(version::Version),
     Install(install::Install),
     Upgrade(upgrade::Upgrade),
@@ -104,6 +105,7 @@ impl Cli {
             Command::Exec(verb) => verb.run(globals, out).await,
             Command::PortForward(verb) => verb.run(globals, out).await,
             Command::Top(verb) => verb.run(globals, out).await,
+            Command::Dashboard(verb) => verb.run(globals, out).await,
             Command::Version(verb) => verb.run(globals, out).await,
             Command::Install(verb) => verb.run(globals, out).await,
             Command::Upgrade(verb) => verb.run(globals, out).await,

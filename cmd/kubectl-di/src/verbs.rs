@@ -3,6 +3,7 @@
 
 pub mod completion;
 pub mod create;
+pub mod dashboard;
 pub mod describe;
 pub mod doctor;
 pub mod events;

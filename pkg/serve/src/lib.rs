@@ -1,4 +1,4 @@
-//! The HTTP server of the webhooks, the replica endpoint and the health address.
+//! The HTTP server of the webhooks, the replica endpoint, the health address and the dashboard.
 //!
 //! [`Server`] accepts connections with or without TLS, limits their number and their time, and
 //! waits for running requests when it stops. [`read_body`] limits the body of a request.

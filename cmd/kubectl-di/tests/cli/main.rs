@@ -4,6 +4,7 @@
 
 mod completion;
 mod create;
+mod dashboard;
 mod describe;
 mod doctor;
 mod events;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod admission;
+mod dashboard;
 mod deletion;
 mod di_engine;
 mod docs;
@@ -22,4 +23,5 @@ mod restart;
 mod roles;
 mod samples;
 mod training;
+mod units;
 mod webhook_only;
