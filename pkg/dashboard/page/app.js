@@ -13,7 +13,7 @@ import { state, Watch } from './watch.js';
 const THEMES = ['auto', 'light', 'dark'];
 const THEME_SIGNS = { auto: '◐', light: '☀', dark: '☾' };
 const NOTICE_MS = 9000;
-const TICK_MS = 10000;
+const TICK_MS = 1000;
 const HELP = [['j k ↓ ↑', 'key.move'], ['Enter', 'key.open'], ['Esc', 'key.back'], ['/', 'key.filter'],
   ['1 2', 'key.screens'], ['o t l', 'key.tabs'], ['f', 'key.follow'], ['?', 'key.help']];
 const TABS = { o: '', t: '/training', l: '/logs' };

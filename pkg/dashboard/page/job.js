@@ -7,7 +7,7 @@ import { formatAge, formatError, formatTime, t, translate } from './i18n.js';
 import { createJobFrame, createPill, createRole, exitText, jobHash, patchFailures, roleText } from './jobparts.js';
 import { DataTable } from './table.js';
 
-const POLL_EVENTS_MS = 10000;
+const POLL_EVENTS_MS = 5000;
 
 export function createJobScreen(app, route) {
   const { state } = app;
@@ -127,7 +127,7 @@ function countStatuses(rows) {
 }
 
 function replicaSeverity(row) {
-  if (row.done) return 'done';
+  if (row.done || row.status === 'Completed') return 'done';
   if (row.ready) return 'ok';
   return /error|fail|oom|backoff|evicted|lost|invalid/i.test(row.status) ? 'error' : 'warning';
 }
@@ -144,8 +144,13 @@ function replicaColumns(state) {
     { title: 'GPU', width: 55, class: 'wide', cell: (row) => String(row.pod?.gpus || '') },
     { title: t('restarts'), width: 85, class: 'wider', cell: (row) => String(row.pod?.restarts || '') },
     { title: t('age'), width: 62, class: 'wide', cell: (row) => formatAge(row.pod?.created) },
-    { title: t('exit'), class: 'exit', cell: (row) => exitText(lastExit(state, row)) },
+    { title: t('exit'), class: 'exit', cell: (row) => createExit(lastExit(state, row)) },
   ];
+}
+
+function createExit(exit) {
+  const text = exitText(exit);
+  return exit?.exitCode === 0 ? text : create('span', { class: 'error', title: text }, text);
 }
 
 function lastExit(state, row) {

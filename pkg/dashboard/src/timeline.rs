@@ -29,7 +29,8 @@ pub(crate) fn build_timeline(job: &Job) -> Vec<Entry> {
         message: format!("{} was created", job.resource_name()),
         severity: "info",
     });
-    let conditions = status.conditions.iter().map(condition_entry);
+    let conditions = status.conditions.iter();
+    let conditions = conditions.map(|condition| condition_entry(condition, status.has_ended()));
     let failures = status.failures.iter().map(|failure| {
         let restarts = failure.role == Role::Coordinator && !job.has_ended();
         failure_entry(failure, restarts)
@@ -45,7 +46,7 @@ pub(crate) fn build_timeline(job: &Job) -> Vec<Entry> {
     entries.split_off(entries.len().saturating_sub(MAX_ENTRIES))
 }
 
-fn condition_entry(condition: &Condition) -> Entry {
+fn condition_entry(condition: &Condition, has_ended: bool) -> Entry {
     let is_true = condition.status == "True";
     let has_type = |type_: ConditionType| condition.type_ == type_.as_str();
     let evictions = [
@@ -58,7 +59,7 @@ fn condition_entry(condition: &Condition) -> Entry {
         "error"
     } else if is_true && has_type(ConditionType::Succeeded) {
         "ok"
-    } else if is_eviction || (!is_true && has_type(ConditionType::ReplicasReady)) {
+    } else if is_eviction || (!is_true && has_type(ConditionType::ReplicasReady) && !has_ended) {
         "warning"
     } else {
         "info"
@@ -166,7 +167,7 @@ mod tests {
                 "failure error p: exit code 137 (3 times)",
                 "eviction warning Admitted=False: m",
                 "replacement info new replaces old",
-                "condition warning ReplicasReady=False: m",
+                "condition info ReplicasReady=False: m",
                 "eviction warning p: exit code 137",
                 "restart error p: exit code 137",
                 "condition error Failed=True: m",

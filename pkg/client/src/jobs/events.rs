@@ -243,13 +243,20 @@ fn concerns_job(event: &Event, job: &Job) -> bool {
 ///
 /// A replica name can match several jobs, because job names may contain dashes.
 fn is_replica_name(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
+    // The other pods of a unit have the name of their leader and a number.
+    let leader = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let leader = leader.strip_suffix('-');
+    has_form(name, &is_one) || leader.is_some_and(|leader| has_form(leader, &is_one))
+}
+
+fn has_form(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
     let before = |role: Role| {
         let (front, suffix) = name.rsplit_once('-')?;
         let job = front.strip_suffix(role.label())?.strip_suffix('-')?;
         (suffix.len() == names::SUFFIX_LEN).then_some(job)
     };
     names::job_of_coordinator(name).is_some_and(&is_one)
-        || Role::ALL.into_iter().filter_map(before).any(is_one)
+        || Role::ALL.into_iter().filter_map(before).any(&is_one)
 }
 
 #[cfg(test)]
@@ -327,6 +334,7 @@ mod tests {
         assert!(!concerns("DIJob", "j", "earlier", before));
         assert!(concerns("Pod", "j-coordinator", "p", after));
         assert!(concerns("Service", "j-ddp-learner-abcde", "p", after));
+        assert!(concerns("Pod", "j-collector-abcde-12", "p", after));
         assert!(
             !concerns("Pod", "j-coordinator", "p", before),
             "of a previous job"
