@@ -21,7 +21,7 @@ pub struct NodeList {
     /// Nodes in order of name.
     pub nodes: Vec<NodeGpus>,
     /// The error if the user may not list the pods of all namespaces. Only those of the current
-    /// namespace are then counted.
+    /// namespace are then counted, if the user may list these.
     pub pods_hidden: Option<Error>,
 }
 
@@ -73,7 +73,10 @@ pub async fn list_nodes(cluster: &Cluster) -> Result<NodeList> {
         Err(error) if error.is_forbidden() => {
             let namespace = &cluster.namespace().name;
             let pods = Api::namespaced(cluster.client.clone(), namespace);
-            let usage = read_usage(cluster, pods).await.unwrap_or_default();
+            let usage = match read_usage(cluster, pods).await {
+                Err(error) if error.is_forbidden() => Usage::new(),
+                usage => usage?,
+            };
             (usage, Some(error))
         }
         Err(error) => return Err(error),

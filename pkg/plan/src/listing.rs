@@ -72,15 +72,23 @@ pub fn list_replicas<'a>(
         let port = port_if_listed(entry).filter(|_| !incomplete.contains(&*entry.name))?;
         Some(replica_url(job, entry, port))
     };
+    list_by_role(plan, url)
+}
+
+/// Lists the URLs of replicas by role. `url` returns `None` for those that are left out.
+pub(crate) fn list_by_role(
+    plan: &[PlanEntry],
+    url: impl Fn(&PlanEntry) -> Option<String>,
+) -> Listing {
     let with_role = |role: Role| {
         let replicas = plan.iter().filter(|entry| entry.is_replica());
         replicas.filter(move |entry| entry.role == role)
     };
     Listing {
-        collectors: with_role(Role::Collector).filter_map(url).collect(),
+        collectors: with_role(Role::Collector).filter_map(&url).collect(),
         learners: with_role(Role::Learner)
             .chain(with_role(Role::Aggregator))
-            .filter_map(url)
+            .filter_map(&url)
             .collect(),
     }
 }

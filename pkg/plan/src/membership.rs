@@ -7,7 +7,7 @@ use di_api::{ListWhen, PlanEntry, Role, names};
 
 use crate::{
     job::Job,
-    listing::{Listing, serves_unit, waits_for_quota},
+    listing::{Listing, list_by_role, serves_unit, waits_for_quota},
     ops::{group_members, incomplete_units, is_group_complete, leader_of},
     ports::port_of_entry,
     view::PodView,
@@ -100,21 +100,11 @@ fn listed_names(plan: &[PlanEntry]) -> HashSet<&str> {
 
 /// Lists the URLs of the members, in the order of [`list_replicas`](crate::list_replicas).
 pub fn list_members<'a>(job: &impl Job, pod: impl Fn(&str) -> Option<&'a PodView>) -> Listing {
-    let url = |entry: &PlanEntry| {
+    list_by_role(job.plan_entries(), |entry| {
         let port = pod(&entry.name).map_or_else(|| port_of_entry(job, entry), |pod| pod.port);
-        names::replica_url(&entry.name, job.job_key().0, port)
-    };
-    let with_role = |role: Role| {
-        let listed = job.plan_entries().iter().filter(|entry| entry.listed);
-        listed.filter(move |entry| entry.role == role)
-    };
-    Listing {
-        collectors: with_role(Role::Collector).map(url).collect(),
-        learners: with_role(Role::Learner)
-            .chain(with_role(Role::Aggregator))
-            .map(url)
-            .collect(),
-    }
+        let url = || names::replica_url(&entry.name, job.job_key().0, port);
+        entry.listed.then(url)
+    })
 }
 
 #[cfg(test)]

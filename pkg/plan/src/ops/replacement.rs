@@ -52,14 +52,8 @@ pub fn replace(
     let keeps_place = next.not_before.is_none() && !next.is_in_unit();
     let is_listed_at_once = job.list_when(next.role) == ListWhen::Scheduled;
     next.listed = plan[i].listed && keeps_place && is_listed_at_once;
-    // Keep the logs of one failed pod per index: the last one.
     let place = (next.role, next.index);
-    let has_place = |entry: &&mut PlanEntry| (entry.role, entry.index) == place;
-    for before in plan.iter_mut().filter(has_place) {
-        if before.state == EntryState::Replaced {
-            before.state = EntryState::Removing;
-        }
-    }
+    remove_replaced(plan, |entry| (entry.role, entry.index) == place);
     plan[i].state = EntryState::Replaced;
     plan.push(next);
     propagate_to_members(plan);
@@ -87,15 +81,20 @@ pub fn replace_unit_member(
     let taken = taken_names(plan);
     let new_name = unused_member_name(job, &plan[i], index, &taken, suffixes);
     let next = next_entry(&plan[i], new_name.clone(), run_seconds, now);
-    // Keep the logs of one failed pod per place: the last one.
-    for before in plan.iter_mut().filter(|entry| entry.unit == next.unit) {
-        if before.state == EntryState::Replaced {
-            before.state = EntryState::Removing;
-        }
-    }
+    remove_replaced(plan, |entry| entry.unit == next.unit);
     plan[i].state = EntryState::Replaced;
     plan.push(next);
     Some(new_name)
+}
+
+/// Removes the pods that were replaced in a place before: the logs of one failed pod are kept, the
+/// last one.
+fn remove_replaced(plan: &mut [PlanEntry], has_place: impl Fn(&PlanEntry) -> bool) {
+    for entry in plan {
+        if entry.state == EntryState::Replaced && has_place(entry) {
+            entry.state = EntryState::Removing;
+        }
+    }
 }
 
 /// The entry that takes the place of another. It is not listed.
