@@ -149,11 +149,17 @@ function handleKey(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector('dialog') || !screen) return;
   const { target, key } = event;
   if (target.matches('input, select, textarea')) {
+    if (key === 'Escape' && target === screen.filter) clearFilter(target);
     if (key === 'Escape' || (key === 'Enter' && target === screen.filter)) target.blur();
     return;
   }
   if (key === 'Enter' && target.matches('a, button, summary')) return;
   if (screen.handleKey?.(key) || handleCommonKey(key)) event.preventDefault();
+}
+
+function clearFilter(filter) {
+  filter.value = '';
+  filter.dispatchEvent(new Event('input'));
 }
 
 function handleCommonKey(key) {

@@ -101,6 +101,7 @@ const texts = {
   'role.learner': ['Learner', '学习器'],
   'role.aggregator': ['Aggregator', '聚合器'],
   'role.ddp-learner': ['DDP learner', 'ddp 学习器'],
+  origins: ['declared: in the manifest or by scaling the job; requested: by the coordinator while it runs', '声明：在清单中，或通过伸缩作业；请求：由运行中的协调器提出'],
   'origin.Declared': ['declared', '声明'],
   'origin.Requested': ['requested', '请求'],
   'state.Wanted': ['wanted', '期望'],
@@ -255,6 +256,7 @@ export function formatTime(time) {
 
 export function formatNumber(value) {
   if (value === null || value === undefined) return '';
-  const notation = Math.abs(value) >= 1e6 ? 'compact' : 'standard';
-  return value.toLocaleString(language === 'zh' ? 'zh-CN' : 'en', { notation, maximumSignificantDigits: Math.abs(value) >= 1e4 ? 7 : 4 });
+  const size = Math.abs(value);
+  const notation = size >= 1e6 ? 'compact' : size && size < 1e-4 ? 'scientific' : 'standard';
+  return value.toLocaleString(language === 'zh' ? 'zh-CN' : 'en', { notation, maximumSignificantDigits: size >= 1e4 ? 7 : 4 });
 }

@@ -138,7 +138,7 @@ function replicaColumns(state) {
     { title: t('name'), class: 'wide mono', cell: (row) => row.name },
     { title: t('unit'), width: 150, class: 'wider unit mono', cell: (row) => unitOf(row) ?? '' },
     { title: t('status'), width: 160, cell: (row) => createPill(row.status, replicaSeverity(row), row.status) },
-    { title: t('origin'), width: 90, class: 'wider', cell: (row) => translate(`origin.${row.origin}`, row.origin ?? '') },
+    { title: t('origin'), width: 90, class: 'wider', cell: createOrigin },
     { title: t('state'), width: 90, class: 'wider', cell: (row) => translate(`state.${row.state}`, row.state ?? '') },
     { title: t('node'), width: 130, class: 'wide', cell: (row) => row.pod?.node ?? '' },
     { title: 'GPU', width: 55, class: 'wide', cell: (row) => String(row.pod?.gpus || '') },
@@ -146,6 +146,10 @@ function replicaColumns(state) {
     { title: t('age'), width: 62, class: 'wide', cell: (row) => formatAge(row.pod?.created) },
     { title: t('exit'), class: 'exit', cell: (row) => createExit(lastExit(state, row)) },
   ];
+}
+
+function createOrigin({ origin }) {
+  return create('span', { title: t('origins') }, translate(`origin.${origin}`, origin ?? ''));
 }
 
 function createExit(exit) {

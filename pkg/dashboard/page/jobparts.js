@@ -18,7 +18,8 @@ export function phaseOf(job) {
 
 export function createPhasePill(job) {
   const phase = phaseOf(job);
-  return createPill(translate(`phase.${phase}`, phase), PHASE_SEVERITY[phase] ?? 'muted', phase);
+  const waits = phase === 'Created' && job.message;
+  return createPill(translate(`phase.${phase}`, phase), waits ? 'warning' : PHASE_SEVERITY[phase] ?? 'muted', phase);
 }
 
 /** How serious the message of a job is: an ended or running job may have an old or harmless one. */
@@ -28,7 +29,7 @@ export function messageSeverity(job) {
 }
 
 /** The role as labels and log lines have it: DDPLearner -> ddp-learner. */
-function roleClass(role) {
+export function roleClass(role) {
   return role === 'DDPLearner' ? 'ddp-learner' : role.toLowerCase();
 }
 

@@ -4,7 +4,7 @@ import { explainDisabled } from './actions.js';
 import { jobPath, readLines } from './api.js';
 import { create, createFilter, setContent } from './dom.js';
 import { formatError, t } from './i18n.js';
-import { createJobFrame, patchFailures, stripEscapes } from './jobparts.js';
+import { createJobFrame, patchFailures, roleClass, stripEscapes } from './jobparts.js';
 
 const ROLES = ['coordinator', 'collector', 'learner', 'aggregator', 'ddp-learner'];
 const MAX_LINES = 5000;
@@ -71,14 +71,22 @@ export function createLogsScreen(app, route) {
     frame.update();
     const { job } = state;
     if (!job) return;
+    showRoles();
     const tails = job.failures.filter((failure) => failure.tail);
     setContent(storedButton, t('logs.stored', { n: tails.length }));
     patchFailures(stored, tails);
+    if (!tails.length) setContent(stored, create('p', { class: 'empty' }, t('noTail')));
     const disabled = job.logs?.disabled;
     if (abort || disabled?.code === 'unknown') return;
     if (!disabled) return open();
     abort = new AbortController();
     view.add({ error: explainDisabled(job.logs) });
+  }
+
+  /** Offers only the roles that the job has. */
+  function showRoles() {
+    const roles = new Set([...state.replicas.values()].map(({ role }) => `role=${roleClass(role)}`));
+    for (const option of from.input.options) option.hidden = option.value.startsWith('role=') && !roles.has(option.value);
   }
 
   function close() {

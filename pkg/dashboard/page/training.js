@@ -11,15 +11,24 @@ const POLL_MS = 2000;
 const RETRY_MS = 10000;
 const MAX_POINTS = 4000;
 const MAX_LINES = 6;
+/** A longer time without a sample is a gap in the curves: the page was hidden, or had no connection. */
+const GAP_S = 15;
+/** A replica that was not in so many samples shows no value: it was removed, or does not answer. */
+const RECENT = 5;
 const CHART_HEIGHT = 170;
 const KNOWN = ['mean_return', 'evaluation', 'frames_per_second', 'policy_loss', 'value_loss', 'entropy'];
 const COUNTERS = ['iteration', 'frames'];
 
-/** The points of the job that was sampled last: `values` has a column per number and replica, as long as `times`. */
-const samples = { key: '', times: [], values: new Map(), latest: null, error: null };
+/** The points of the job that was sampled last. */
+let samples = createSamples('');
 let uPlot;
 let sampling = null;
 let showSamples = () => {};
+
+/** `values` has a column per number and replica, as long as `times`; in it, null is a gap and undefined a missed answer. */
+function createSamples(key) {
+  return { key, times: [], gaps: new Set(), values: new Map(), replicas: [], latest: null, error: null };
+}
 
 /** Stops when another job, or none, is opened; the points stay until another job is sampled. */
 export function stopSampling() {
@@ -32,7 +41,7 @@ function startSampling(job, show) {
   const key = keyOf(job);
   if (samples.key !== key) {
     stopSampling();
-    Object.assign(samples, { key, times: [], values: new Map(), latest: null, error: null });
+    samples = createSamples(key);
   }
   if (sampling) return;
   sampling = { job, timer: 0 };
@@ -63,7 +72,9 @@ async function loadPlot() {
 
 function addSample(taken) {
   samples.latest = taken;
-  const count = samples.times.push(new Date(taken.at) / 1000);
+  const time = new Date(taken.at) / 1000;
+  if (time - samples.times.at(-1) > GAP_S) addGap(time);
+  const count = samples.times.push(time);
   const pods = new Map();
   for (const { role, index, stats } of taken.replicas) {
     const replica = `${role} ${index ?? ''}`;
@@ -75,6 +86,13 @@ function addSample(taken) {
   if (count > MAX_POINTS) thinSamples();
 }
 
+function addGap(time) {
+  const middle = time - GAP_S / 2;
+  const count = samples.times.push(middle);
+  samples.gaps.add(middle);
+  for (const columns of samples.values.values()) for (const points of columns.values()) points[count - 1] = null;
+}
+
 /** The columns are kept by role and index, since the language may change. */
 function labelReplica(replica) {
   const [role, index, pod] = replica.split(' ');
@@ -83,6 +101,7 @@ function labelReplica(replica) {
 
 function columnOf(stat, replica) {
   if (!samples.values.has(stat)) samples.values.set(stat, new Map());
+  if (!samples.replicas.includes(replica)) samples.replicas.push(replica);
   const columns = samples.values.get(stat);
   if (!columns.has(replica)) columns.set(replica, []);
   return columns.get(replica);
@@ -90,9 +109,10 @@ function columnOf(stat, replica) {
 
 /** Drops every second point, so that hours fit. */
 function thinSamples() {
-  const thin = (points) => Array.from({ length: samples.times.length }, (_, at) => points[at] ?? null).filter((_, at) => at % 2);
+  const { times, gaps } = samples;
+  const thin = (points) => Array.from(times, (_, at) => points[at]).filter((_, at) => at % 2 || gaps.has(times[at]));
   for (const columns of samples.values.values()) for (const [replica, points] of columns) columns.set(replica, thin(points));
-  samples.times = thin(samples.times);
+  samples.times = thin(times);
 }
 
 /** Returns and losses first, then staleness, then all else, and counters last. */
@@ -182,29 +202,30 @@ class Chart {
     const columns = samples.values.get(this.stat) ?? new Map();
     const merged = columns.size > MAX_LINES;
     const names = merged ? [t('band', { n: columns.size })] : [...columns.keys()].map(labelReplica);
-    const lines = [...columns.values()].map((points) => samples.times.map((_, at) => points[at] ?? null));
+    const colors = merged ? [1] : [...columns.keys()].map(colorOf);
+    const lines = [...columns.values()].map((points) => samples.times.map((_, at) => points[at]));
     const data = [samples.times, ...(merged ? mergeLines(lines) : lines)];
-    if (this.names?.join() !== names.join()) this.createPlot(names, merged, data);
+    if (this.names?.join() !== names.join()) this.createPlot(names, colors, merged, data);
     else this.plot.setData(data);
     this.showValue(null);
   }
 
-  createPlot(names, merged, data) {
+  createPlot(names, colorNumbers, merged, data) {
     this.names = names;
     this.plot?.destroy();
     const [text, grid] = [resolveColor('--muted'), resolveColor('--line')];
-    const colors = [1, 2, 3, 4, 5, 6].map((number) => resolveColor(`--curve-${number}`));
+    const colors = colorNumbers.map((number) => resolveColor(`--curve-${number}`));
     const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: '11px system-ui' };
-    const line = (color) => ({ stroke: color, width: 1.75, spanGaps: true, points: { size: 4 } });
+    const line = (color) => ({ stroke: color, width: 1.75, points: { size: 4 } });
     const edge = { ...line('transparent'), points: { show: false } };
-    this.labels = names.map((name, at) => ({ name: create('span', { class: `curve-${at + 1}` }, name), value: create('b') }));
+    this.labels = names.map((name, at) => ({ name: create('span', { class: `curve-${colorNumbers[at]}` }, name), value: create('b') }));
     setContent(this.legend, data.length > 2 ? this.labels.flatMap(({ name, value }) => [name, value]) : '');
     this.plot = new uPlot({
       ...this.size(),
       padding: [8, 12, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, sync: { key: 'training' }, points: { size: 6 } },
-      series: [{}, ...(merged ? [line(colors[0]), edge, edge] : names.map((_, at) => line(colors[at])))],
+      series: [{}, ...(merged ? [line(colors[0]), edge, edge] : colors.map(line))],
       bands: merged ? [{ series: [2, 3], fill: colors[0].replace('rgb', 'rgba').replace(')', ', 0.18)') }] : [],
       axes: [{ ...axis, size: 28, space: 80, values: (_, times) => times.map((time) => formatTime(time * 1000)) },
         { ...axis, size: 58, space: 34, values: (_, values) => values.map(formatNumber) }],
@@ -217,7 +238,7 @@ class Chart {
     if (!this.plot) return;
     const [times, ...lines] = this.plot.data;
     const pointed = index !== null && index !== undefined;
-    const values = lines.map((points) => formatNumber(pointed ? points[index] : points.findLast((point) => point !== null)));
+    const values = lines.map((points) => formatNumber(pointed ? points[index] : lastValue(points)));
     const several = lines.length > 1 && lines.length === this.labels.length;
     setContent(this.value, [pointed && formatTime(times[index] * 1000), !several && values[0]].filter(Boolean).join(' · '));
     if (several) this.labels.forEach(({ value }, at) => setContent(value, values[at]));
@@ -229,10 +250,26 @@ class Chart {
   }
 }
 
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}
+
+function lastValue(points) {
+  return points.slice(-RECENT).findLast(isKnown);
+}
+
+/** A replica has the same colour in all charts. */
+function colorOf(replica) {
+  return 1 + (samples.replicas.indexOf(replica) % MAX_LINES);
+}
+
 /** The mean, highest and lowest of the lines at each time. */
 function mergeLines(lines) {
-  const each = samples.times.map((_, at) => lines.map((line) => line[at]).filter((value) => value !== null));
-  const pick = (combine) => each.map((values) => (values.length ? combine(values) : null));
+  const each = samples.times.map((_, at) => lines.map((line) => line[at]));
+  const pick = (combine) => each.map((values) => {
+    const known = values.filter(isKnown);
+    return known.length ? combine(known) : values.find((value) => value === null);
+  });
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   return [pick(mean), pick((values) => Math.max(...values)), pick((values) => Math.min(...values))];
 }

@@ -93,7 +93,9 @@ impl Shared {
     fn is_own_host(&self, host: &str) -> bool {
         let port = self.address.port();
         let names = ["127.0.0.1", "localhost", "[::1]"];
-        names.iter().any(|name| *host == format!("{name}:{port}"))
+        // Browsers leave out the default port.
+        let is_own = |name| host == format!("{name}:{port}") || (port == 80 && host == name);
+        names.into_iter().any(is_own)
     }
 
     /// The name of the cookie. It contains the port, because all ports of a host share cookies.

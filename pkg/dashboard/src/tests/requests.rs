@@ -1,5 +1,6 @@
 //! Refused requests, the session and the actions.
 
+use axum::http::{HeaderValue, Method, header::HOST};
 use serde_json::json;
 
 use super::*;
@@ -104,6 +105,17 @@ async fn foreign_hosts_and_origins_are_refused() {
     let localhost = own.replace(&address.to_string(), &format!("localhost:{port}"));
     let reply = running.send("GET /api/session", &localhost, "").await;
     assert_eq!(reply.json()["namespace"], "rl");
+}
+
+#[tokio::test]
+async fn default_port_is_not_needed_in_host() {
+    let cluster = connect(&FakeCluster::start().await).await;
+    let shared = Shared::new(cluster, ([127, 0, 0, 1], 80).into(), false, false);
+    for host in ["127.0.0.1", "localhost:80", "[::1]"] {
+        let headers = [(HOST, HeaderValue::from_static(host))].into_iter().collect();
+        let checked = shared.check_request(&Method::GET, "/", &headers);
+        assert!(checked.is_ok(), "{host}");
+    }
 }
 
 #[tokio::test]
