@@ -3,6 +3,7 @@
 pub mod burst;
 pub mod churn;
 pub mod cold;
+pub mod dashboard;
 pub mod first_step;
 pub mod get;
 pub mod latency;

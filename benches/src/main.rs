@@ -20,8 +20,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     benchmarks::{
-        burst, churn, cold, first_step, get, latency, memory, namespace, plugin, polls, post, rate,
-        ready, recovery, remove, sampling, signals, storm, webhook,
+        burst, churn, cold, dashboard, first_step, get, latency, memory, namespace, plugin, polls,
+        post, rate, ready, recovery, remove, sampling, signals, storm, webhook,
     },
     harness::{
         machine::{self, Machine},
@@ -96,6 +96,7 @@ enum Benchmark {
     B18,
     B19,
     B20,
+    B21,
 }
 
 fn main() -> Result<()> {
@@ -206,6 +207,7 @@ impl Benchmark {
             Self::B18 => "B18",
             Self::B19 => "B19",
             Self::B20 => "B20",
+            Self::B21 => "B21",
         }
     }
 
@@ -231,6 +233,7 @@ impl Benchmark {
             Self::B18 => ready::run(scale, cluster, found).await,
             Self::B19 => webhook::dry_run::run(scale, found).await,
             Self::B20 => polls::run(scale, found),
+            Self::B21 => dashboard::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

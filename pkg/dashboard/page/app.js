@@ -1,22 +1,26 @@
 // The entry: session, routes, header, keys and notices.
 
 import { openSession } from './api.js';
-import { createClusterScreen } from './cluster.js';
 import { copyText, create, setContent, showDialog } from './dom.js';
 import { applyLanguage, formatError, isChinese, switchLanguage, t } from './i18n.js';
-import { createJobScreen } from './job.js';
 import { createJobsScreen } from './jobs.js';
-import { createLogsScreen } from './logs.js';
-import { createTrainingScreen, stopSampling } from './training.js';
 import { state, Watch } from './watch.js';
 
 const THEMES = ['auto', 'light', 'dark'];
 const THEME_SIGNS = { auto: '◐', light: '☀', dark: '☾' };
 const NOTICE_MS = 9000;
 const TICK_MS = 1000;
+const PRELOAD_MS = 1000;
 const HELP = [['j k ↓ ↑', 'key.move'], ['Enter', 'key.open'], ['Esc', 'key.back'], ['/', 'key.filter'],
   ['1 2', 'key.screens'], ['o t l', 'key.tabs'], ['f', 'key.follow'], ['?', 'key.help']];
 const TABS = { o: '', t: '/training', l: '/logs' };
+// Without these screens, the list of jobs is shown sooner.
+const SCREENS = {
+  overview: async () => (await import('./job.js')).createJobScreen,
+  training: async () => (await import('./training.js')).createTrainingScreen,
+  logs: async () => (await import('./logs.js')).createLogsScreen,
+  cluster: async () => (await import('./cluster.js')).createClusterScreen,
+};
 const ALL = new Set(['jobs', 'job', 'replicas', 'problem', 'connection']);
 
 const app = { session: null, namespace: '', state, go, notify, setNamespace };
@@ -41,23 +45,32 @@ function parseRoute() {
   return { section, namespace, name, tab, query: new URLSearchParams(query) };
 }
 
-function createScreen(route) {
-  if (route.section === 'cluster') return createClusterScreen(app);
-  if (route.section !== 'jobs' || !route.name) return createJobsScreen(app);
-  return ({ training: createTrainingScreen, logs: createLogsScreen }[route.tab] ?? createJobScreen)(app, route);
+/** Returns the function that creates the screen of a route. */
+function loadScreen({ section, name, tab }) {
+  if (section === 'cluster') return SCREENS.cluster();
+  if (section !== 'jobs' || !name) return createJobsScreen;
+  return (SCREENS[tab] ?? SCREENS.overview)();
+}
+
+/** So that all screens can be opened after the server has ended. */
+function preloadScreens() {
+  for (const load of Object.values(SCREENS)) load();
 }
 
 /** Shows the screen of the address, also again after the language or the colours changed. */
-function mountScreen() {
+async function mountScreen() {
   if (location.hash.startsWith('#token=')) return location.reload();
   if (!app.session) return;
   const route = parseRoute();
   const job = route.section === 'jobs' && route.name ? `${route.namespace}/${route.name}` : null;
   screen?.close?.();
-  if (!job || job !== app.job) stopSampling();
+  screen = null;
   app.job = job;
   watch.open(app.namespace, job);
-  screen = createScreen(route);
+  const { hash } = location;
+  const createScreen = await loadScreen(route);
+  if (hash !== location.hash || screen || !app.session) return;
+  screen = createScreen(app, route);
   document.title = `${job ?? t(route.section === 'cluster' ? 'cluster' : 'jobs')} – DI Orchestrator`;
   document.getElementById('screen').replaceChildren(screen.element);
   showHeader(route.section);
@@ -129,14 +142,12 @@ function changeTheme() {
   theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
   localStorage.setItem('di-theme', theme);
   applyTheme();
-  mountScreen();
-  document.getElementById('theme').focus();
+  mountScreen().then(() => document.getElementById('theme').focus());
 }
 
 function changeLanguage() {
   switchLanguage();
-  mountScreen();
-  document.getElementById('language').focus();
+  mountScreen().then(() => document.getElementById('language').focus());
 }
 
 function showHelp() {
@@ -180,7 +191,9 @@ async function start() {
   applyTheme();
   applyLanguage();
   try {
-    app.session = await openSession();
+    const session = openSession();
+    loadScreen(parseRoute());
+    app.session = await session;
   } catch (error) {
     return showSignIn(error);
   }
@@ -190,6 +203,7 @@ async function start() {
   setInterval(() => scheduleUpdate('tick'), TICK_MS);
   if (!location.hash.startsWith('#/')) history.replaceState(null, '', '#/jobs');
   mountScreen();
+  setTimeout(preloadScreens, PRELOAD_MS);
 }
 
 addEventListener('hashchange', mountScreen);

@@ -43,7 +43,8 @@ export class DataTable {
 
   /** `force` renders rows again that did not change, since they show ages. */
   render(force = false) {
-    const { scrollTop, clientHeight } = this.element;
+    // Reading the position costs a layout.
+    const { scrollTop, clientHeight } = this.rows.length ? this.element : { scrollTop: 0, clientHeight: 0 };
     const first = Math.max(0, Math.floor(scrollTop / this.rowHeight) - OVERSCAN);
     const last = Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / this.rowHeight) + OVERSCAN);
     const elements = new Map();

@@ -30,13 +30,13 @@ function createSamples(key) {
   return { key, times: [], gaps: new Set(), values: new Map(), replicas: [], latest: null, error: null };
 }
 
-/** Stops when another job, or none, is opened; the points stay until another job is sampled. */
-export function stopSampling() {
+/** The points stay until another job is sampled. */
+function stopSampling() {
   clearTimeout(sampling?.timer);
   sampling = null;
 }
 
-function startSampling(job, show) {
+function startSampling(app, job, show) {
   showSamples = show;
   const key = keyOf(job);
   if (samples.key !== key) {
@@ -44,7 +44,7 @@ function startSampling(job, show) {
     samples = createSamples(key);
   }
   if (sampling) return;
-  sampling = { job, timer: 0 };
+  sampling = { app, job, timer: 0 };
   takeSample(sampling);
 }
 
@@ -54,6 +54,8 @@ function keyOf(job) {
 }
 
 async function takeSample(own) {
+  // Another job, or none, was opened.
+  if (own.app.job !== own.job.key) return stopSampling();
   if (!document.hidden) {
     const taken = await getJson(`${jobPath(own.job)}/training`).catch((error) => ({ error }));
     await loadPlot();
@@ -67,7 +69,9 @@ async function takeSample(own) {
 
 /** The other screens do not wait for the chart library. */
 async function loadPlot() {
-  uPlot ??= (await import('./vendor/uPlot.js')).default;
+  if (uPlot) return;
+  uPlot = (await import('./vendor/uPlot.js')).default;
+  document.head.prepend(create('link', { rel: 'stylesheet', href: '/vendor/uPlot.css' }));
 }
 
 function addSample(taken) {
@@ -152,7 +156,7 @@ export function createTrainingScreen(app, route) {
       if (!charts.size && samples.key === keyOf(job)) show();
       setContent(note, explainDisabled(job.training));
     } else if (!sampling || showSamples !== show || samples.key !== keyOf(job)) {
-      startSampling(job, show);
+      startSampling(app, job, show);
       show();
     }
   }

@@ -2,25 +2,30 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The rows that were sent to one page.
-#[derive(Debug, Default)]
-pub(crate) struct SentRows {
+#[derive(Debug)]
+pub(crate) struct SentRows<R> {
     /// Rows by key. `None` before the first update.
-    rows: Option<HashMap<String, Value>>,
+    rows: Option<HashMap<String, R>>,
 }
 
-impl SentRows {
+impl<R: PartialEq + Serialize> SentRows<R> {
+    pub(crate) const fn new() -> Self {
+        Self { rows: None }
+    }
+
     /// The event that turns the rows of the page into these rows. `None` if it has them already.
-    pub(crate) fn update(&mut self, rows: Vec<(String, Value)>) -> Option<Value> {
+    pub(crate) fn update(&mut self, rows: Vec<(String, R)>) -> Option<Value> {
         let reset = self.rows.is_none();
         let mut old = self.rows.take().unwrap_or_default();
         let mut new = HashMap::with_capacity(rows.len());
         let mut changed = Vec::new();
         for (key, row) in rows {
             if old.remove(&key).as_ref() != Some(&row) {
-                changed.push(row.clone());
+                changed.push(json!(row));
             }
             new.insert(key, row);
         }
@@ -38,11 +43,9 @@ mod tests {
 
     #[test]
     fn update_has_changed_and_removed_rows_only() {
-        let mut sent = SentRows::default();
+        let mut sent = SentRows::new();
         let mut update = |rows: &[(&str, i32)]| {
-            let rows = rows
-                .iter()
-                .map(|(key, row)| ((*key).to_owned(), json!(row)));
+            let rows = rows.iter().map(|(key, row)| ((*key).to_owned(), *row));
             sent.update(rows.collect())
         };
         let event = |reset: bool, changed: &[i32], removed: &[&str]| {

@@ -3,6 +3,7 @@
 use di_api::{ConditionType, find_condition};
 use di_client::{Event, Job, Replica};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -87,11 +88,26 @@ pub(crate) fn job_details(job: &Job, access: &Access, pods_hidden: Option<&str>)
     merge_fields(job_row(job), details)
 }
 
-/// The rows of the replicas by name. `order` sorts them: the coordinator is the first one.
-pub(crate) fn replica_rows(replicas: &[Replica]) -> Vec<(String, Value)> {
-    let rows = replicas.iter().enumerate().map(|(order, replica)| {
-        let fields = json!({"status": replica.display_status(), "order": order});
-        (replica.name.clone(), merge_fields(json!(replica), fields))
+/// The row of a replica. Only rows that changed become JSON: a job may have 2,000 of them.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct ReplicaRow {
+    #[serde(flatten)]
+    replica: Replica,
+    status: String,
+    /// Sorts the rows: the coordinator is the first one.
+    order: usize,
+}
+
+/// The rows of the replicas by name.
+pub(crate) fn replica_rows(replicas: Vec<Replica>) -> Vec<(String, ReplicaRow)> {
+    let rows = replicas.into_iter().enumerate().map(|(order, replica)| {
+        let (name, status) = (replica.name.clone(), replica.display_status().to_owned());
+        let row = ReplicaRow {
+            replica,
+            status,
+            order,
+        };
+        (name, row)
     });
     rows.collect()
 }
@@ -203,19 +219,20 @@ mod tests {
     fn replica_rows_have_status_and_order() {
         let job = job().json().into();
         let pod = di_fixtures::Pod::test("j-collector-aaaaa", "collector").phase("Running");
-        let rows = replica_rows(&join_plan_with_pods(&job, &[pod.build()]));
+        let rows = replica_rows(join_plan_with_pods(&job, &[pod.build()]));
+        let rows: Vec<_> = rows.iter().map(|(_, row)| json!(row)).collect();
         let shown: Vec<_> = rows
             .iter()
-            .map(|(name, row)| format!("{name} {} {}", row["status"], row["order"]))
+            .map(|row| format!("{} {} {}", row["name"], row["status"], row["order"]))
             .collect();
         assert_eq!(
             shown,
             [
-                "j-coordinator \"Planned\" 0",
-                "j-collector-aaaaa \"Running\" 1",
-                "j-collector-bbbbb \"Queued\" 2",
+                "\"j-coordinator\" \"Planned\" 0",
+                "\"j-collector-aaaaa\" \"Running\" 1",
+                "\"j-collector-bbbbb\" \"Queued\" 2",
             ]
         );
-        assert_eq!(rows[1].1["pod"]["containers"], 1);
+        assert_eq!(rows[1]["pod"]["containers"], 1);
     }
 }

@@ -19,7 +19,7 @@ use futures::{
     future::BoxFuture,
     stream::{self, Stream},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -32,7 +32,7 @@ use crate::{
     request::JobPath,
     rows::SentRows,
     shared::Shared,
-    views,
+    views::{self, ReplicaRow},
 };
 
 /// Minimum time between two frames: four a second, with the time to build them.
@@ -74,22 +74,22 @@ pub(crate) async fn stream_changes(
 }
 
 /// A watched view with the rows that the page has.
-struct Source {
+struct Source<R> {
     /// `None` after the watch was refused.
     view: Option<LiveView>,
     /// The error of a refused watch.
     refused: Option<String>,
     changed: bool,
-    rows: SentRows,
+    rows: SentRows<R>,
 }
 
-impl Source {
+impl<R: PartialEq + Serialize> Source<R> {
     fn new(view: LiveView) -> Self {
         Self {
             view: Some(view),
             refused: None,
             changed: false,
-            rows: SentRows::default(),
+            rows: SentRows::new(),
         }
     }
 
@@ -128,7 +128,7 @@ pub(crate) struct OpenJob {
     job: JobPath,
     /// The cluster with the namespace of the job.
     cluster: Cluster,
-    source: Source,
+    source: Source<ReplicaRow>,
     /// Why the pods are not shown.
     pods_hidden: Option<String>,
     access: Access,
@@ -193,7 +193,7 @@ impl OpenJob {
         for replica in &mut replicas {
             replica.unseen = pods_hidden.is_some();
         }
-        let rows = views::replica_rows(&replicas);
+        let rows = views::replica_rows(replicas);
         let job = json!({"job": details});
         let mut events = Vec::new();
         if job != self.sent {
@@ -234,7 +234,7 @@ async fn complete_review(
 
 /// What one page watches.
 pub(crate) struct Page {
-    list: Source,
+    list: Source<Value>,
     open_job: Option<OpenJob>,
     /// The last event `problem`.
     problem: Value,

@@ -5,7 +5,7 @@ use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{
     Api, ResourceExt,
     core::{ApiResource, DynamicObject},
@@ -159,9 +159,29 @@ fn convert_job(object: DynamicObject) -> Job {
     value.into()
 }
 
+/// Removes the parts that no replica shows: a job may have thousands of pods.
 fn prune_pod(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
+    pod.metadata.annotations = None;
+    pod.spec = pod.spec.map(|spec| PodSpec {
+        containers: prune_containers(spec.containers),
+        init_containers: spec.init_containers.map(prune_containers),
+        node_name: spec.node_name,
+        restart_policy: spec.restart_policy,
+        ..PodSpec::default()
+    });
     pod
+}
+
+fn prune_containers(containers: Vec<Container>) -> Vec<Container> {
+    let containers = containers.into_iter().map(|container| Container {
+        name: container.name,
+        ports: container.ports,
+        resources: container.resources,
+        restart_policy: container.restart_policy,
+        ..Container::default()
+    });
+    containers.collect()
 }
 
 impl<K: ResourceExt, T> WatchedKind<K, T> {

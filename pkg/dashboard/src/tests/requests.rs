@@ -112,7 +112,9 @@ async fn default_port_is_not_needed_in_host() {
     let cluster = connect(&FakeCluster::start().await).await;
     let shared = Shared::new(cluster, ([127, 0, 0, 1], 80).into(), false, false);
     for host in ["127.0.0.1", "localhost:80", "[::1]"] {
-        let headers = [(HOST, HeaderValue::from_static(host))].into_iter().collect();
+        let headers = [(HOST, HeaderValue::from_static(host))]
+            .into_iter()
+            .collect();
         let checked = shared.check_request(&Method::GET, "/", &headers);
         assert!(checked.is_ok(), "{host}");
     }
