@@ -5,7 +5,7 @@ use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     core::{ApiResource, DynamicObject},
@@ -20,13 +20,13 @@ use crate::{
     Cluster, Error, Job, JobQuery, Replica, Result,
     jobs::job::api_resource,
     logs::follow::forbidden_status,
-    replicas::list::{is_owned_by, join_plan_with_pods},
+    replicas::list::{ObservedPod, join_plan_with_observed},
 };
 
 /// Jobs and their pods, kept up to date by watches. Dropping it ends the watches.
 pub struct LiveView {
     jobs: WatchedKind<DynamicObject, Job>,
-    pods: WatchedKind<Pod, Pod>,
+    pods: WatchedKind<Pod, ObservedPod>,
     /// Error of an interrupted watch. The objects may be out of date until it is resumed.
     watch_error: Option<String>,
 }
@@ -58,7 +58,7 @@ impl LiveView {
         };
         let pods = watcher(pods, watcher::Config::default().labels(&labels));
         Self {
-            pods: WatchedKind::new(pods, prune_pod),
+            pods: WatchedKind::new(pods, observe_pod),
             ..Self::of_jobs(cluster, query)
         }
     }
@@ -74,7 +74,7 @@ impl LiveView {
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&query.selector);
         config.field_selector = query.field_selector();
-        let mut pods = WatchedKind::new(stream::pending(), prune_pod);
+        let mut pods = WatchedKind::new(stream::pending(), observe_pod);
         pods.synced = true;
         Self {
             jobs: WatchedKind::new(watcher(jobs, config), convert_job),
@@ -136,10 +136,9 @@ impl LiveView {
     /// The replicas of a job.
     pub fn replicas_of_job(&self, job: &Job) -> Vec<Replica> {
         let pods = self.pods.objects.iter();
-        let pods = pods
-            .filter(|((namespace, _), pod)| namespace == job.namespace() && is_owned_by(pod, job))
-            .map(|(_, pod)| pod);
-        join_plan_with_pods(job, pods)
+        let owned = pods
+            .filter(|((namespace, _), pod)| namespace == job.namespace() && pod.is_owned_by(job));
+        join_plan_with_observed(job, owned.map(|(_, pod)| pod))
     }
 }
 
@@ -159,29 +158,8 @@ fn convert_job(object: DynamicObject) -> Job {
     value.into()
 }
 
-/// Removes the parts that no replica shows: a job may have thousands of pods.
-fn prune_pod(mut pod: Pod) -> Pod {
-    pod.metadata.managed_fields = None;
-    pod.metadata.annotations = None;
-    pod.spec = pod.spec.map(|spec| PodSpec {
-        containers: prune_containers(spec.containers),
-        init_containers: spec.init_containers.map(prune_containers),
-        node_name: spec.node_name,
-        restart_policy: spec.restart_policy,
-        ..PodSpec::default()
-    });
-    pod
-}
-
-fn prune_containers(containers: Vec<Container>) -> Vec<Container> {
-    let containers = containers.into_iter().map(|container| Container {
-        name: container.name,
-        ports: container.ports,
-        resources: container.resources,
-        restart_policy: container.restart_policy,
-        ..Container::default()
-    });
-    containers.collect()
+fn observe_pod(pod: Pod) -> ObservedPod {
+    ObservedPod::from(&pod)
 }
 
 impl<K: ResourceExt, T> WatchedKind<K, T> {
@@ -244,7 +222,7 @@ mod tests {
 
     #[test]
     fn list_replaces_objects_once_complete() {
-        let mut watched = WatchedKind::new(stream::empty(), prune_pod);
+        let mut watched = WatchedKind::new(stream::empty(), observe_pod);
         let mut apply = |event| {
             watched.apply_event(event);
             let names: Vec<_> = watched

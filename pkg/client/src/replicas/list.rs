@@ -164,9 +164,14 @@ async fn list_owned_pods(cluster: &Cluster, job: &Job, params: &ListParams) -> R
 }
 
 pub(crate) fn is_owned_by(pod: &Pod, job: &Job) -> bool {
+    let owner = owner_uid(pod);
+    owner.is_some() && owner == job.metadata.uid.as_ref()
+}
+
+fn owner_uid(pod: &Pod) -> Option<&String> {
     let mut owners = pod.owner_references().iter();
-    let owner = owners.find(|owner| owner.controller == Some(true));
-    owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    Some(&owner.uid)
 }
 
 /// The leader of the unit of a pod, unless it is the leader.
@@ -179,28 +184,68 @@ pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
     Role::from_label(pod.labels().get(names::labels::ROLE)?)
 }
 
+/// The facts of a pod that a replica shows. A pod is many times as large, and a job may have 2,000.
+#[derive(Debug)]
+pub(crate) struct ObservedPod {
+    name: String,
+    owner_uid: Option<String>,
+    role: Option<Role>,
+    aggregator: Option<String>,
+    leader: Option<String>,
+    ready: bool,
+    port: Option<i32>,
+    shown: ReplicaPod,
+}
+
+impl ObservedPod {
+    pub(crate) fn is_owned_by(&self, job: &Job) -> bool {
+        self.owner_uid.is_some() && self.owner_uid == job.metadata.uid
+    }
+}
+
+impl From<&Pod> for ObservedPod {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            name: pod.name_any(),
+            owner_uid: owner_uid(pod).cloned(),
+            role: role_of(pod),
+            aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
+            leader: leader_of_pod(pod),
+            ready: PodView::new(pod).is_some_and(|pod| pod.ready),
+            port: named_port(pod),
+            shown: pod.into(),
+        }
+    }
+}
+
 /// Joins the plan of a job with its pods, including pods without plan entry.
 pub fn join_plan_with_pods<'a>(job: &Job, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<Replica> {
+    let observed: Vec<_> = pods.into_iter().map(ObservedPod::from).collect();
+    join_plan_with_observed(job, &observed)
+}
+
+/// The same for pods that were observed before.
+pub(crate) fn join_plan_with_observed<'a>(
+    job: &Job,
+    pods: impl IntoIterator<Item = &'a ObservedPod>,
+) -> Vec<Replica> {
     let pods = pods.into_iter();
-    let mut pods: BTreeMap<String, &Pod> = pods.map(|pod| (pod.name_any(), pod)).collect();
-    let ready: BTreeSet<_> = pods
-        .values()
-        .filter(|pod| PodView::new(pod).is_some_and(|pod| pod.ready))
-        .map(|pod| pod.name_any())
-        .collect();
+    let mut pods: BTreeMap<&str, _> = pods.map(|pod| (pod.name.as_str(), pod)).collect();
+    let ready_pods = pods.values().filter(|pod| pod.ready);
+    let ready: BTreeSet<&str> = ready_pods.map(|pod| pod.name.as_str()).collect();
     let plan = &job.status.plan;
     // The coordinator has a fixed name and no plan entry.
     let name = names::coordinator_name(job.name());
     let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
     let coordinator = Some(coordinator).filter(|entry| {
         let is_awaited = job.status.phase.is_some_and(|phase| !phase.is_terminal());
-        is_awaited || pods.contains_key(&entry.name)
+        is_awaited || pods.contains_key(entry.name.as_str())
     });
     let mut replicas: Vec<_> = plan
         .iter()
         .chain(&coordinator)
         .map(|entry| {
-            let pod = pods.remove(&entry.name);
+            let pod = pods.remove(entry.name.as_str());
             Replica {
                 name: entry.name.clone(),
                 role: entry.role,
@@ -215,32 +260,29 @@ pub fn join_plan_with_pods<'a>(job: &Job, pods: impl IntoIterator<Item = &'a Pod
                 queue: entry.queue,
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: replica_url(job, entry, pod),
-                pod: pod.map(ReplicaPod::from),
+                pod: pod.map(|pod| pod.shown.clone()),
                 unseen: false,
             }
         })
         .collect();
-    for (name, pod) in pods {
-        let Some(role) = role_of(pod) else { continue };
+    for pod in pods.into_values() {
+        let Some(role) = pod.role else { continue };
+        let entry = PlanEntry::new(pod.name.clone(), role, Origin::Declared, 0);
         replicas.push(Replica {
-            url: replica_url(
-                job,
-                &PlanEntry::new(name.clone(), role, Origin::Declared, 0),
-                Some(pod),
-            ),
-            ready: ready.contains(&name),
-            name,
+            url: replica_url(job, &entry, Some(pod)),
+            ready: pod.ready,
+            name: entry.name,
             role,
             index: None,
             origin: None,
             state: EntryState::Wanted,
             replaces: None,
-            aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
-            leader: leader_of_pod(pod),
+            aggregator: pod.aggregator.clone(),
+            leader: pod.leader.clone(),
             done: false,
             queue: None,
             planned_at: None,
-            pod: Some(pod.into()),
+            pod: Some(pod.shown.clone()),
             unseen: false,
         });
     }
@@ -301,15 +343,15 @@ fn last_exit(statuses: &[ContainerStatus]) -> Option<ContainerExit> {
     })
 }
 
-fn replica_url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
-    let from_pod = pod.and_then(|pod| {
-        let containers = &pod.spec.as_ref()?.containers;
-        let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
-        let port = ports
-            .into_iter()
-            .find(|p| p.name.as_deref() == Some(names::PORT_NAME));
-        Some(port?.container_port)
-    });
+fn named_port(pod: &Pod) -> Option<i32> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let mut ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+    let port = ports.find(|port| port.name.as_deref() == Some(names::PORT_NAME))?;
+    Some(port.container_port)
+}
+
+fn replica_url(job: &Job, entry: &PlanEntry, pod: Option<&ObservedPod>) -> String {
+    let from_pod = pod.and_then(|pod| pod.port);
     let planned = || {
         let base = entry
             .port
