@@ -32,8 +32,12 @@ impl<R: PartialEq + Serialize> SentRows<R> {
         self.rows = Some(new);
         let mut removed: Vec<_> = old.into_keys().collect();
         removed.sort_unstable();
-        (reset || !changed.is_empty() || !removed.is_empty())
-            .then(|| json!({"reset": reset, "changed": changed, "removed": removed}))
+        (reset || !changed.is_empty() || !removed.is_empty()).then(|| {
+            let mut event = json!({"reset": reset, "removed": removed});
+            // `json!` would copy all rows.
+            event["changed"] = Value::Array(changed);
+            event
+        })
     }
 }
 

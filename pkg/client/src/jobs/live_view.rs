@@ -56,7 +56,9 @@ impl LiveView {
             Some(name) => format!("{}={name}", names::labels::JOB),
             None => names::labels::SELECTOR.to_owned(),
         };
-        let pods = watcher(pods, watcher::Config::default().labels(&labels));
+        // Pages of 500 whole pods would take more memory than all that is kept.
+        let config = watcher::Config::default().labels(&labels).page_size(100);
+        let pods = watcher(pods, config);
         Self {
             pods: WatchedKind::new(pods, observe_pod),
             ..Self::of_jobs(cluster, query)
