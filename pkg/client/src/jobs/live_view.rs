@@ -160,6 +160,7 @@ fn convert_job(object: DynamicObject) -> Job {
     value.into()
 }
 
+#[allow(clippy::needless_pass_by_value)] // as `WatchedKind::convert` takes it
 fn observe_pod(pod: Pod) -> ObservedPod {
     ObservedPod::from(&pod)
 }
