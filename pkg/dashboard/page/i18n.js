@@ -163,6 +163,8 @@ const texts = {
   'stat.policy_loss': ['Policy loss', '策略损失'],
   'stat.value_loss': ['Value loss', '价值损失'],
   'stat.entropy': ['Entropy', '熵'],
+  'stat.episodes': ['Episodes', '回合数'],
+  'stat.model_version': ['Model version', '模型版本'],
   'stat.iteration': ['Iteration', '迭代'],
   'stat.frames': ['Frames', '帧数'],
   band: ['mean, lowest and highest of {n}', '{n} 个的平均、最低和最高'],

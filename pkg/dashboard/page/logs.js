@@ -86,7 +86,11 @@ export function createLogsScreen(app, route) {
   /** Offers only the roles that the job has. */
   function showRoles() {
     const roles = new Set([...state.replicas.values()].map(({ role }) => `role=${roleClass(role)}`));
-    for (const option of from.input.options) option.hidden = option.value.startsWith('role=') && !roles.has(option.value);
+    for (const option of from.input.options) {
+      option.hidden = option.value.startsWith('role=') && !roles.has(option.value);
+      // Some browsers show hidden options.
+      option.disabled = option.hidden;
+    }
   }
 
   function close() {
@@ -122,6 +126,7 @@ class LogView {
   clear() {
     Object.assign(this, { lines: [], pending: [] });
     this.list.replaceChildren();
+    setContent(this.empty, t('logs.empty'));
     this.empty.hidden = false;
     this.setFollow(true);
   }

@@ -14,7 +14,7 @@ const MAX_LINES = 6;
 /** A longer time without a sample is a gap in the curves: the page was hidden, or had no connection. */
 const GAP_S = 15;
 /** A replica that was not in so many samples shows no value: it was removed, or does not answer. */
-const RECENT = 5;
+const RECENT = 2;
 const CHART_HEIGHT = 170;
 const KNOWN = ['mean_return', 'evaluation', 'frames_per_second', 'policy_loss', 'value_loss', 'entropy'];
 const COUNTERS = ['iteration', 'frames'];
@@ -226,13 +226,13 @@ class Chart {
     setContent(this.legend, data.length > 2 ? this.labels.flatMap(({ name, value }) => [name, value]) : '');
     this.plot = new uPlot({
       ...this.size(),
-      padding: [8, 12, 0, 0],
+      padding: [8, 28, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, sync: { key: 'training' }, points: { size: 6 } },
       series: [{}, ...(merged ? [line(colors[0]), edge, edge] : colors.map(line))],
       bands: merged ? [{ series: [2, 3], fill: colors[0].replace('rgb', 'rgba').replace(')', ', 0.18)') }] : [],
       axes: [{ ...axis, size: 28, space: 80, values: (_, times) => times.map((time) => formatTime(time * 1000)) },
-        { ...axis, size: 58, space: 34, values: (_, values) => values.map(formatNumber) }],
+        { ...axis, size: 66, space: 34, values: (_, values) => values.map(formatNumber) }],
       hooks: { setCursor: [(plot) => this.showValue(plot.cursor.idx)] },
     }, data, this.plotBox);
   }
