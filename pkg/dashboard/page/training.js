@@ -13,8 +13,6 @@ const MAX_POINTS = 4000;
 const MAX_LINES = 6;
 /** A longer time without a sample is a gap in the curves: the page was hidden, or had no connection. */
 const GAP_S = 15;
-/** A replica that was not in so many samples shows no value: it was removed, or does not answer. */
-const RECENT = 2;
 const CHART_HEIGHT = 170;
 const KNOWN = ['mean_return', 'evaluation', 'frames_per_second', 'policy_loss', 'value_loss', 'entropy'];
 const COUNTERS = ['iteration', 'frames'];
@@ -27,7 +25,7 @@ let showSamples = () => {};
 
 /** `values` has a column per number and replica, as long as `times`; in it, null is a gap and undefined a missed answer. */
 function createSamples(key) {
-  return { key, times: [], gaps: new Set(), values: new Map(), replicas: [], latest: null, error: null };
+  return { key, times: [], gaps: new Set(), values: new Map(), replicas: [], present: new Set(), latest: null, error: null };
 }
 
 /** The points stay until another job is sampled. */
@@ -79,12 +77,14 @@ function addSample(taken) {
   const time = new Date(taken.at) / 1000;
   if (time - samples.times.at(-1) > GAP_S) addGap(time);
   const count = samples.times.push(time);
+  samples.present.clear();
   const pods = new Map();
   for (const { role, index, stats } of taken.replicas) {
     const replica = `${role} ${index ?? ''}`;
     // The pods of a unit have the same role and index.
     const pod = pods.get(replica) ?? 0;
     pods.set(replica, pod + 1);
+    samples.present.add(`${replica} ${pod}`);
     for (const [stat, value] of Object.entries(stats ?? {})) if (Number.isFinite(value)) columnOf(stat, `${replica} ${pod}`)[count - 1] = value;
   }
   if (count > MAX_POINTS) thinSamples();
@@ -205,8 +205,9 @@ class Chart {
   update() {
     const columns = samples.values.get(this.stat) ?? new Map();
     const merged = columns.size > MAX_LINES;
-    const names = merged ? [t('band', { n: columns.size })] : [...columns.keys()].map(labelReplica);
-    const colors = merged ? [1] : [...columns.keys()].map(colorOf);
+    this.replicas = merged ? [] : [...columns.keys()];
+    const names = merged ? [t('band', { n: columns.size })] : this.replicas.map(labelReplica);
+    const colors = merged ? [1] : this.replicas.map(colorOf);
     const lines = [...columns.values()].map((points) => samples.times.map((_, at) => points[at]));
     const data = [samples.times, ...(merged ? mergeLines(lines) : lines)];
     if (this.names?.join() !== names.join()) this.createPlot(names, colors, merged, data);
@@ -242,7 +243,7 @@ class Chart {
     if (!this.plot) return;
     const [times, ...lines] = this.plot.data;
     const pointed = index !== null && index !== undefined;
-    const values = lines.map((points) => formatNumber(pointed ? points[index] : lastValue(points)));
+    const values = lines.map((points, at) => formatNumber(pointed ? points[index] : lastValue(points, this.replicas[at])));
     const several = lines.length > 1 && lines.length === this.labels.length;
     setContent(this.value, [pointed && formatTime(times[index] * 1000), !several && values[0]].filter(Boolean).join(' · '));
     if (several) this.labels.forEach(({ value }, at) => setContent(value, values[at]));
@@ -258,8 +259,9 @@ function isKnown(value) {
   return value !== null && value !== undefined;
 }
 
-function lastValue(points) {
-  return points.slice(-RECENT).findLast(isKnown);
+/** A replica that was removed has no value. */
+function lastValue(points, replica) {
+  return !replica || samples.present.has(replica) ? points.findLast(isKnown) : null;
 }
 
 /** A replica has the same colour in all charts. */
